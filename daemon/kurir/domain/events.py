@@ -1,0 +1,166 @@
+"""What happened, as frozen values. The core emits them; metrics, logs and the event stream subscribe."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from kurir.domain.job import Job, State
+
+
+@dataclass(frozen=True, slots=True)
+class JobAccepted:
+    job: Job
+
+
+@dataclass(frozen=True, slots=True)
+class SubmitRepeated:
+    """A client submitted under a key that it had used before."""
+
+    topic: str
+
+
+@dataclass(frozen=True, slots=True)
+class SubmitRefused:
+    code: str
+    topic: str
+
+
+@dataclass(frozen=True, slots=True)
+class JobClaimed:
+    job: Job
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptEnded:
+    """One request (or a try that could not reach the server) is over. `seconds` is its duration on device time."""
+
+    job: Job
+    verdict: str
+    status: int | None
+    seconds: float
+    sent: int
+    received: int
+    error: str | None
+    error_kind: str | None
+    replayed: bool = False  # the server said that it had seen the key before
+
+
+@dataclass(frozen=True, slots=True)
+class JobChanged:
+    """A job reached another state; `job` shows it afterwards, `was` is the state before."""
+
+    job: Job
+    was: State
+    age: float  # seconds since it was accepted, on device time
+
+
+@dataclass(frozen=True, slots=True)
+class JobsPruned:
+    """Ended jobs were removed by retention."""
+
+    topic: str
+    state: State
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class DestinationOpened:
+    destination: str
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class DestinationClosed:
+    destination: str
+
+
+@dataclass(frozen=True, slots=True)
+class DestinationHeld:
+    destination: str
+    hold: str
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class DestinationReleased:
+    destination: str
+    hold: str
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkChanged:
+    state: str
+    detail: str
+    metered: bool | None
+
+
+@dataclass(frozen=True, slots=True)
+class ClockChanged:
+    detail: str
+    trusted: bool
+
+
+@dataclass(frozen=True, slots=True)
+class StoreDegraded:
+    reason: str
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class StoreRecovered:
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Dropped:
+    """A job was given up without having been delivered or seen by a person (a full queue, a full dead-letter list)."""
+
+    job: Job
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class WokeUp:
+    """The idle daemon was woken; `cause` is one word."""
+
+    cause: str
+
+
+Event = (
+    JobAccepted
+    | SubmitRepeated
+    | SubmitRefused
+    | JobClaimed
+    | AttemptEnded
+    | JobChanged
+    | JobsPruned
+    | DestinationOpened
+    | DestinationClosed
+    | DestinationHeld
+    | DestinationReleased
+    | NetworkChanged
+    | ClockChanged
+    | StoreDegraded
+    | StoreRecovered
+    | Dropped
+    | WokeUp
+)
+
+Emit = Callable[[Event], None]
+
+
+class Events:
+    """Hands every event to every subscriber, at once and in order. A subscriber must neither block nor raise."""
+
+    __slots__ = ("_subscribers",)
+
+    def __init__(self) -> None:
+        self._subscribers: list[Emit] = []
+
+    def subscribe(self, subscriber: Emit) -> None:
+        self._subscribers.append(subscriber)
+
+    def emit(self, event: Event) -> None:
+        for subscriber in self._subscribers:
+            subscriber(event)
