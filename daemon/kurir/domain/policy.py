@@ -6,7 +6,7 @@ every size in bytes. All of them are immutable: a reload builds new ones.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
@@ -19,27 +19,6 @@ KIB = 1024
 MIB = 1024 * KIB
 
 _EMPTY: Mapping[str, str] = MappingProxyType({})
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Problem:
-    """One thing in the configuration that cannot be used. Never holds a value that could be a credential."""
-
-    file: str  # where it was said; empty: nowhere, it is missing
-    key: str  # dotted, as in TOML; empty: the file itself
-    reason: str  # with the cure after a semicolon
-
-    def __str__(self) -> str:
-        subject = " in ".join(part for part in (self.key, self.file) if part)
-        return f"cannot use {subject or 'the configuration'}: {self.reason}"
-
-
-class ConfigurationError(Exception):
-    """The configuration cannot be used. Holds every problem that was found, so that one look mends them all."""
-
-    def __init__(self, problems: Sequence[Problem]) -> None:
-        super().__init__("\n".join(map(str, problems)))
-        self.problems = tuple(problems)
 
 
 class Jitter(StrEnum):
