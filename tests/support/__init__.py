@@ -1,0 +1,1 @@
+"""What tests share: servers, clocks and builders that are as real as can be."""
