@@ -18,7 +18,9 @@ DAY = 24 * HOUR
 KIB = 1024
 MIB = 1024 * KIB
 
-_EMPTY: Mapping[str, str] = MappingProxyType({})
+
+def _nothing() -> Mapping[str, str]:
+    return MappingProxyType({})  # a factory: before Python 3.12 a mapping proxy has no hash, so it can be no default
 
 
 class Jitter(StrEnum):
@@ -56,7 +58,7 @@ class Expect:
 
     status: tuple[int, ...] = ()
     content_type: str = ""
-    header: Mapping[str, str] = _EMPTY
+    header: Mapping[str, str] = field(default_factory=_nothing)
     json: Mapping[str, object] = field(default_factory=lambda: MappingProxyType({}))
     non_empty: bool = False
 
@@ -123,7 +125,7 @@ class Destination:
 
     name: str
     url: str
-    headers: Mapping[str, str] = _EMPTY  # may hold {secret:NAME}, resolved when a request is sent
+    headers: Mapping[str, str] = field(default_factory=_nothing)  # may hold {secret:NAME}, resolved when a request is sent
     proxy: str = ""
     connect_timeout: int = 10 * SECOND
     idle_timeout: int = 60 * SECOND
@@ -204,7 +206,7 @@ class Topic:
     method: str = "POST"
     path: str = ""
     content_type: str = "application/json"
-    headers: Mapping[str, str] = _EMPTY
+    headers: Mapping[str, str] = field(default_factory=_nothing)
     priority: int = 0
     ordering: Ordering = Ordering.NONE
     on_dead: OnDead = OnDead.SKIP
