@@ -125,7 +125,7 @@ class Destination:
 
     name: str
     url: str
-    headers: Mapping[str, str] = field(default_factory=_nothing)  # may hold {secret:NAME}, resolved when a request is sent
+    headers: Mapping[str, str] = field(default_factory=_nothing)  # may hold {secret:NAME}, resolved at send time
     proxy: str = ""
     connect_timeout: int = 10 * SECOND
     idle_timeout: int = 60 * SECOND
