@@ -1,0 +1,232 @@
+"""Secrets by reference: {secret:NAME} in a configured string becomes its value at the moment of sending, not before.
+
+Values are read afresh each time, so that a replaced file counts for the next request, and none of them is in the
+database, in a log or in a core of the configuration. A watcher says when one changed: a destination that was held for
+its credentials is tried again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import grp
+import hashlib
+import os
+import re
+import stat
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from types import MappingProxyType
+from urllib.parse import quote
+
+from kurir.domain.errors import ConfigurationError
+from kurir.system.folder_watch import FolderWatch, folders_of
+from kurir.system.redaction import Redaction
+
+LARGEST = 64 * 1024
+
+_REFERENCE = re.compile(r"\{secret:([^{}]*)\}")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+_OTHERS = stat.S_IROTH | stat.S_IWOTH
+_GROUP = stat.S_IRGRP | stat.S_IWGRP
+_IN_TARGETS = ":@-._~"  # left as they are within a path or a query; everything else that matters there is escaped
+_NONE: Mapping[str, str] = MappingProxyType({})
+
+
+class SecretKind(StrEnum):
+    """Where a secret is kept."""
+
+    FILE = "file"
+    CREDENTIAL = "credential"  # a file of $CREDENTIALS_DIRECTORY
+    ENV = "env"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SecretSource:
+    """The place of one secret: a path, the name of a credential, or the name of a variable."""
+
+    kind: SecretKind
+    where: str
+
+
+class SecretUnusable(ConfigurationError):
+    """A secret is missing, exposed to others, or no header value. Says which and why, never what it is."""
+
+    def __init__(self, name: str, reason: str) -> None:
+        super().__init__(f"cannot use secrets.{name}: {reason}")
+        self.name = name
+        self.reason = reason
+
+
+class Secrets:
+    """The secrets of the configuration, by name.
+
+    `environ` is the environment of the process; `group` the group of the people who may use the socket, who must not
+    be able to read what the daemon sends in its own name.
+    """
+
+    def __init__(self, sources: Mapping[str, SecretSource], *, environ: Mapping[str, str], group: str) -> None:
+        self._sources = dict(sources)
+        self._environ = environ
+        self._group = group
+        self._redaction = Redaction()
+        self._seen: dict[str, bytes | None] = {}
+
+    def __repr__(self) -> str:
+        return f"Secrets({sorted(self._sources)})"
+
+    def reconfigured(self, sources: Mapping[str, SecretSource], *, group: str) -> Secrets:
+        """The secrets of a new configuration, which still redact the old values and know what was seen last."""
+        successor = Secrets(sources, environ=self._environ, group=group)
+        successor._redaction = self._redaction
+        successor._seen = dict(self._seen)
+        return successor
+
+    def validate(self) -> None:
+        """Reads every secret once. Raises SecretUnusable for the first that cannot be used."""
+        for name in self._sources:
+            self._value(name)
+
+    def fill(self, text: str, tokens: Mapping[str, str] = _NONE) -> str:
+        """The text with values in place of its references, fit for a header. Raises SecretUnusable.
+
+        `tokens` are further values by name, such as the oauth token of a destination.
+        """
+        return _REFERENCE.sub(lambda match: self._found(match[1], tokens), text)
+
+    def fill_target(self, text: str) -> str:
+        """The same for a part of a URL: what would end a segment or a parameter is escaped. Raises SecretUnusable."""
+        return _REFERENCE.sub(lambda match: self._escaped(match[1]), text)
+
+    def learn(self, name: str, value: str) -> None:
+        """Makes a value known that did not come from here (a token that was bought), so that it is redacted too."""
+        self._redaction.learn(name, value)
+
+    def redact(self, text: str) -> str:
+        """The text with {secret:NAME} in place of every value that is or was known, also escaped or in base64."""
+        return self._redaction.redact(text)
+
+    def refresh(self) -> frozenset[str]:
+        """The names whose value is another than when this was last asked, or became usable or unusable."""
+        found = {name: self._digest(name) for name in self._sources}
+        changed = {name for name, digest in found.items() if name in self._seen and self._seen[name] != digest}
+        added = found.keys() - self._seen.keys() if self._seen else set()
+        self._seen = found
+        return frozenset(changed | added)
+
+    async def run(self, on_change: Callable[[frozenset[str]], None]) -> None:
+        """Calls `on_change` with the names that changed, each time when the kernel reports something near their files.
+
+        Never returns. Raises OSError if the kernel gives no watches: values are then still read at each request.
+        """
+        paths = self._paths()
+        if not paths:
+            await asyncio.Event().wait()
+        watch = FolderWatch()
+        loop = asyncio.get_running_loop()
+        noticed = asyncio.Event()
+        loop.add_reader(watch.fileno(), noticed.set)
+        try:
+            while True:
+                noticed.clear()
+                watch.drain()
+                _watch_all(watch, paths)
+                if changed := self.refresh():
+                    on_change(changed)
+                await noticed.wait()
+        finally:
+            loop.remove_reader(watch.fileno())
+            watch.close()
+
+    def _paths(self) -> tuple[Path, ...]:
+        files = (self._path(source) for source in self._sources.values() if source.kind is not SecretKind.ENV)
+        return tuple(path for path in files if path is not None)
+
+    def _path(self, source: SecretSource) -> Path | None:
+        if source.kind is SecretKind.FILE:
+            return Path(source.where)
+        folder = self._environ.get("CREDENTIALS_DIRECTORY", "")
+        return Path(folder, source.where) if folder else None
+
+    def _found(self, name: str, tokens: Mapping[str, str]) -> str:
+        return tokens[name] if name in tokens else self._value(name)
+
+    def _escaped(self, name: str) -> str:
+        value = self._value(name)
+        if value in (".", ".."):
+            raise SecretUnusable(name, "its value would be a . or .. segment of a path")
+        return quote(value, safe=_IN_TARGETS)
+
+    def _digest(self, name: str) -> bytes | None:
+        try:
+            return hashlib.sha256(self._value(name).encode("utf-8", "surrogateescape")).digest()
+        except SecretUnusable:
+            return None
+
+    def _value(self, name: str) -> str:
+        source = self._sources.get(name)
+        if source is None:
+            raise SecretUnusable(name, "there is no such secret; add it to [secrets]")
+        value = self._variable(name, source) if source.kind is SecretKind.ENV else self._content(name, source)
+        if not value:
+            raise SecretUnusable(name, "it is empty")
+        if _CONTROL.search(value):
+            raise SecretUnusable(name, "it holds a line break or another control character, which no header may carry")
+        self._redaction.learn(name, value)
+        return value
+
+    def _variable(self, name: str, source: SecretSource) -> str:
+        value = self._environ.get(source.where)
+        if value is None:
+            raise SecretUnusable(name, f"the environment variable {source.where} is not set")
+        return value
+
+    def _content(self, name: str, source: SecretSource) -> str:
+        path = self._path(source)
+        if path is None:
+            raise SecretUnusable(name, "$CREDENTIALS_DIRECTORY is not set; is LoadCredential= in the unit?")
+        try:
+            content = self._read(name, path)
+            return content.decode("utf-8").removesuffix("\n").removesuffix("\r")
+        except UnicodeDecodeError:
+            raise SecretUnusable(name, f"{path} is not text in UTF-8") from None
+        except (OSError, ValueError) as fault:
+            words = fault.strerror if isinstance(fault, OSError) else str(fault)
+            raise SecretUnusable(name, f"{path} cannot be read: {words}") from fault
+
+    def _read(self, name: str, path: Path) -> bytes:
+        # A symbolic link is followed: administrators and orchestrators keep secrets behind them.
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
+        with os.fdopen(descriptor, "rb") as file:
+            facts = os.fstat(descriptor)
+            if not stat.S_ISREG(facts.st_mode):
+                raise SecretUnusable(name, f"{path} is not a regular file")
+            if facts.st_mode & _OTHERS or (facts.st_mode & _GROUP and facts.st_gid == _gid(self._group)):
+                raise SecretUnusable(
+                    name, f"others may read or write {path}; run chown root:kurird and chmod 0640 on it"
+                )
+            if facts.st_size > LARGEST:
+                raise SecretUnusable(name, f"{path} is larger than {LARGEST // 1024} KiB")
+            return file.read(LARGEST)
+
+
+def _gid(group: str) -> int | None:
+    try:
+        return grp.getgrnam(group).gr_gid
+    except (KeyError, ValueError):
+        return None
+
+
+def _watch_all(watch: FolderWatch, paths: tuple[Path, ...]) -> None:
+    """Watches every folder on the way to every path.
+
+    A folder may be made between the look and the watch, unseen; so it is looked again until nothing more is found.
+    """
+    watched: frozenset[Path] = frozenset()
+    while True:
+        folders = frozenset().union(*map(folders_of, paths))
+        if folders == watched:
+            return
+        watch.watch_exactly(folders)
+        watched = folders
