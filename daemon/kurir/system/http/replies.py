@@ -1,0 +1,78 @@
+"""Reading a reply within bounds, whatever the server makes of it."""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from kurir.system.http.faults import EXPECTED
+
+if TYPE_CHECKING:
+    from aiohttp import ClientResponse
+
+_DRAIN = 64 * 1024  # read and thrown away if that saves the connection; more is not worth its bytes
+_WINDOW = {"gzip": 31, "x-gzip": 31, "deflate": 15}
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """What was read of a body."""
+
+    kept: bytes
+    complete: bool
+    truncated: bool
+
+
+async def read_body(response: ClientResponse, keep: int) -> Read:
+    """The first `keep` bytes. A body that breaks is not a fault: the status line has said what there is to say."""
+    pieces: list[bytes] = []
+    size = 0
+    complete = False
+    content = response.content
+    try:
+        while size <= keep or (size <= keep + _DRAIN and _worth_draining(response, keep)):
+            piece = await content.readany()
+            if not piece:
+                complete = True
+                break
+            if size < keep:
+                pieces.append(piece[: keep - size])
+            size += len(piece)
+    except (*EXPECTED, ValueError):
+        pass  # broken: complete stays False
+    raw = b"".join(pieces)
+    encoding = response.headers.get("Content-Encoding", "").strip().lower()
+    if encoding in _WINDOW and raw:
+        raw, more = _decode(raw, _WINDOW[encoding], keep)
+        return Read(raw, complete, more or size > keep)
+    return Read(raw, complete, size > keep)
+
+
+def _worth_draining(response: ClientResponse, keep: int) -> bool:
+    announced = response.content_length
+    return announced is None or announced <= keep + _DRAIN
+
+
+def _decode(raw: bytes, window: int, keep: int) -> tuple[bytes, bool]:
+    """Undo the compression up to `keep` bytes and say if there was more; what cannot be undone stays as it is."""
+    decoder = zlib.decompressobj(window)
+    try:
+        text = decoder.decompress(raw, keep + 1)
+    except zlib.error:
+        if window == 15:  # "deflate" without the wrapper that the standard asks for
+            return _decode(raw, -15, keep)
+        return raw, False
+    return text[:keep], len(text) > keep
+
+
+def header_pairs(response: ClientResponse) -> tuple[tuple[str, str], ...]:
+    """The headers as text that can be stored and shown."""
+    return tuple(
+        (name, value) if value.isascii() and name.isascii() else (_clean(name), _clean(value))
+        for name, value in response.headers.items()
+    )
+
+
+def _clean(text: str) -> str:
+    return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
