@@ -147,7 +147,7 @@ class Job:
     destination: str  # configured name, or the origin of an ad-hoc job; empty for a local topic
     lane: int
     place: Place
-    reason: Reason
+    reason: Reason | None  # of a pending or cancelled job
     priority: int
     ordering_key: str | None
     unique_key: str | None
@@ -182,6 +182,8 @@ class Job:
     lease: int | None
     unless: str | None
     last_error: JobError | None
+    cost: int
+    blocks: bool  # a dead head of its line holds the others
 
     @property
     def public_id(self) -> str:
@@ -243,6 +245,7 @@ class NewJob:
     max_attempts: int | None
     after: tuple[bytes, ...]
     unless: str | None
+    blocks: bool = False
     reason: Reason = Reason.NEW
 
     @property

@@ -1,0 +1,13 @@
+"""The present instant, as the rules and the store are told it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Now:
+    """One instant on both clocks, in milliseconds: device time decides, wall time is shown to people."""
+
+    device: int
+    wall: int

@@ -1,0 +1,45 @@
+"""Jobs end by an action or by time: cancelled, expired, dead as corrupt. (An attempt's end stands in `settle`.)"""
+
+from __future__ import annotations
+
+from kurir.domain.instant import Now
+from kurir.domain.job import Job, JobError, Place, Reason
+from kurir.store import lines
+from kurir.store.rows import error_to, with_columns
+from kurir.store.statements import load
+from kurir.store.tx import LIVE, Tx
+
+_SQL = with_columns(load("jobs"))
+_TABLES = load("tables")
+
+
+def account(place: Place) -> str:
+    """Under which kind the books count a job in this place."""
+    return LIVE if place.live else place.name.lower()
+
+
+def end_row(
+    tx: Tx, job: Job, place: Place, now: Now, *, reason: Reason | None = None, error: JobError | None = None
+) -> set[int]:
+    """End a job as `place` and let those behind it move up. Returns the lanes that gained a ready job.
+
+    Nothing happens if the job has left the place it was read in.
+    """
+    holds = int(place is Place.DEAD and job.blocks and job.line is not None)
+    row = (place, reason, error_to(error), now.wall, now.device, now.wall, holds, job.id, job.place)
+    if tx.conn.execute(_SQL["end_job"], row).rowcount != 1:
+        return set()
+    tx.move(job.topic, job.owner, account(job.place), account(place), job.cost)
+    if job.waits:
+        tx.conn.execute(_SQL["delete_child"], (job.id,))
+    return lines.freed(tx, job.id, job.line, place, now.device)
+
+
+def cancel_row(tx: Tx, job: Job, reason: Reason, now: Now) -> set[int]:
+    """Cancel a job in whatever place it is."""
+    return end_row(tx, job, Place.CANCELLED, now, reason=reason)
+
+
+def remember_key(tx: Tx, job: int, until: int) -> None:
+    """Start the time for which the key of an ended job is remembered."""
+    tx.conn.execute(_TABLES["key_ended"], (until, job))

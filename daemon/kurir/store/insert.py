@@ -1,0 +1,261 @@
+"""A new job goes into the queue: repeats recognised, limits kept, uniqueness and order settled, in one transaction."""
+
+from __future__ import annotations
+
+import hashlib
+import uuid
+from dataclasses import dataclass, replace
+from typing import Any
+
+from kurir.domain.errors import Refused
+from kurir.domain.instant import Now
+from kurir.domain.job import Job, NewJob, Place, Reason
+from kurir.domain.policy import Limits
+from kurir.store import lines
+from kurir.store.catalog import Catalog
+from kurir.store.end import cancel_row
+from kurir.store.rows import headers_to, job_from, with_columns
+from kurir.store.statements import load
+from kurir.store.tx import ACCEPTED, LIVE, Tx
+
+_SQL = with_columns(load("jobs"))
+_TABLES = load("tables")
+
+
+@dataclass(frozen=True, slots=True)
+class Inserted:
+    """The job is in the queue. `ready`: lanes that gained a ready job; `cancelled`: jobs that it replaced."""
+
+    job: Job
+    ready: frozenset[int]
+    cancelled: tuple[Job, ...] = ()
+    dropped: tuple[Job, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Repeated:
+    """The key was used before, for the same content: this is the first job."""
+
+    job: Job
+
+
+@dataclass(frozen=True, slots=True)
+class Remembered:
+    """The key was used before; its job is pruned."""
+
+    uid: bytes
+    place: Place
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A live job holds the unique key, and the policy is to keep it."""
+
+    job: Job
+
+
+Outcome = Inserted | Repeated | Remembered | Kept
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Room:
+    """What the limits leave to one submit."""
+
+    limits: Limits
+    admin: bool
+    drop_oldest: bool = False
+
+
+def insert(tx: Tx, new: NewJob, room: Room, catalog: Catalog) -> Outcome:
+    """Put a job into the queue, or say why it is there already.
+
+    Raises Refused (`idempotency_key_reused`, `queue_full`, `quota_exceeded`, `invalid`); nothing is written then, since
+    every refusal comes before the first write.
+    """
+    wire_key = None
+    if new.client_key is not None:
+        earlier, wire_key = _earlier_use(tx, new)
+        if earlier is not None:
+            return earlier
+    holders = _unique_holders(tx, new)
+    if holders and new.unique_policy == "keep":
+        return Kept(holders[0])
+    parents = _parents(tx, new)
+    replaced = _replaced(tx, new, holders)
+    dropped = _make_room(
+        tx, new, room, freed=len(replaced), freed_bytes=sum(job.cost for job in replaced), catalog=catalog
+    )
+    key = (new.topic, new.destination, new.owner, new.needs)
+    lane = catalog.lane_id(tx, key)
+    ready: set[int] = set()
+    now = Now(new.accepted_at, new.wall_created)
+    for job in replaced:
+        reason = Reason.COLLAPSED if new.collapse else Reason.REPLACED
+        ready |= cancel_row(tx, job, reason, now)
+    for job in dropped:
+        ready |= cancel_row(tx, job, Reason.DROPPED, now)
+        tx.conn.execute(
+            _TABLES["insert_dropped"], (new.wall_created, job.uid, job.owner, job.topic, job.key, "the queue was full")
+        )
+    parents += [(job.id, lines.UNTIL_ENDED) for job in holders if job not in replaced]
+    turn = min((job.id for job in replaced), default=None) if new.collapse else None
+    job = _write(tx, new, _Entry(lane, parents, wire_key, turn), catalog)
+    if job.place is Place.READY:
+        ready.add(lane)
+    gone = tuple(_ended(job, new) for job in (*replaced, *dropped))
+    return Inserted(job, frozenset(ready), gone[: len(replaced)], gone[len(replaced) :])
+
+
+def _ended(job: Job, new: NewJob) -> Job:
+    return replace(job, place=Place.CANCELLED, ended_at=new.accepted_at, wall_ended=new.wall_created)
+
+
+def _earlier_use(tx: Tx, new: NewJob) -> tuple[Outcome | None, str | None]:
+    """The job that this key already stands for, and else the key as it goes over the wire."""
+    wire_key = new.client_key
+    for owner, topic, destination, job, uid, digest, state, _ in tx.conn.execute(
+        _TABLES["keys_like"], (new.client_key,)
+    ):
+        if owner == new.owner and topic == new.topic:
+            if digest != new.content_digest:
+                raise Refused(
+                    "idempotency_key_reused",
+                    "cannot accept the job: its idempotency key was used before, for other content; use a new key",
+                    field="idempotency_key",
+                )
+            if state is not None:
+                return Remembered(uid, Place(state)), None
+            row = tx.conn.execute(_SQL["job_by_id"], (job,)).fetchone()
+            return (Repeated(job_from(row)) if row else Remembered(uid, Place.CANCELLED)), None
+        if destination == new.destination and owner != new.owner:
+            # Two users of one server must not collide there: the key of the second is derived from owner and key.
+            seed = hashlib.sha256(f"{new.owner}\0{new.client_key}".encode()).digest()
+            wire_key = str(uuid.UUID(bytes=seed[:16]))
+    return None, wire_key
+
+
+def _unique_holders(tx: Tx, new: NewJob) -> list[Job]:
+    if new.unique_key is None:
+        return []
+    rows = tx.conn.execute(_SQL["unique_holders"], (new.unique_key, new.owner, new.topic))
+    return [job_from(row) for row in rows]
+
+
+def _parents(tx: Tx, new: NewJob) -> list[tuple[int, int]]:
+    """The jobs of `after` that hold this one: those that are not done or cancelled."""
+    found: list[tuple[int, int]] = []
+    for uid in new.after:
+        row = tx.conn.execute("SELECT id, owner, state FROM jobs WHERE uid = ?", (uid,)).fetchone()
+        if row is None or row[1] != new.owner:
+            raise Refused(
+                "invalid",
+                f"cannot accept the job: after names {uuid.UUID(bytes=uid)}, which is no job of yours",
+                field="after",
+            )
+        if row[2] not in (Place.DONE, Place.CANCELLED):
+            found.append((row[0], lines.UNTIL_SUCCESS))
+    return found
+
+
+def _replaced(tx: Tx, new: NewJob, holders: list[Job]) -> list[Job]:
+    replaced = [job for job in holders if job.place is not Place.LEASED] if new.unique_policy == "replace" else []
+    if new.collapse and new.line is not None:
+        rows = tx.conn.execute(_SQL["waiting_in_line"], (new.line,))
+        known = {job.id for job in replaced}
+        replaced += [job for job in map(job_from, rows) if job.id not in known]
+    return replaced
+
+
+def _make_room(tx: Tx, new: NewJob, room: Room, *, freed: int, freed_bytes: int, catalog: Catalog) -> list[Job]:
+    """Refuse what does not fit, or say which older jobs give way."""
+    dropped: list[Job] = []
+    limits = room.limits
+    while True:
+        gone, gone_bytes = freed + len(dropped), freed_bytes + sum(job.cost for job in dropped)
+        all_jobs, all_bytes = tx.everybody()
+        my_jobs, my_bytes = tx.pending(new.owner)
+        if all_jobs - gone + 1 > limits.queue_jobs:
+            refusal = Refused(
+                "queue_full", f"cannot accept the job: the queue holds {limits.queue_jobs} jobs, its limit"
+            )
+        elif all_bytes - gone_bytes + new.cost > limits.queue_bytes:
+            refusal = Refused(
+                "queue_full", f"cannot accept the job: the queue holds {limits.queue_bytes} bytes, its limit"
+            )
+        elif not room.admin and my_jobs - gone + 1 > limits.user_jobs:
+            refusal = Refused(
+                "quota_exceeded",
+                f"cannot accept the job: you have {limits.user_jobs} jobs waiting, the limit of a user",
+            )
+        elif not room.admin and my_bytes - gone_bytes + new.cost > limits.user_bytes:
+            refusal = Refused(
+                "quota_exceeded",
+                f"cannot accept the job: your jobs hold {limits.user_bytes} bytes, the limit of a user",
+            )
+        else:
+            return dropped
+        if not room.drop_oldest:
+            raise refusal
+        victim = _oldest_droppable(tx, new, catalog, {job.id for job in dropped})
+        if victim is None:
+            raise refusal
+        dropped.append(victim)
+
+
+def _oldest_droppable(tx: Tx, new: NewJob, catalog: Catalog, taken: set[int]) -> Job | None:
+    found: list[Job] = []
+    for (topic, _, owner, _), lane in catalog.lanes.items():
+        if topic == new.topic and owner == new.owner:
+            after = max(taken, default=0)
+            row = tx.conn.execute(_SQL["oldest_droppable"], (lane, after)).fetchone()
+            if row is not None:
+                found.append(job_from(row))
+    return min(found, key=lambda job: job.id, default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """What the transaction found out about a new job."""
+
+    lane: int
+    parents: list[tuple[int, int]]
+    wire_key: str | None
+    turn: int | None
+
+
+def _write(tx: Tx, new: NewJob, entry: _Entry, catalog: Catalog) -> Job:
+    lane, parents, wire_key = entry.lane, entry.parents, entry.wire_key
+    id_ = catalog.next_id()
+    taken = new.line is not None and tx.conn.execute(_SQL["line_taken"], (new.line,)).fetchone() is not None
+    place = Place.BLOCKED if taken or parents else lines.rest(new.due_at, new.accepted_at)
+    open_base = catalog.open_ms.get(lane, 0)
+    row: tuple[Any, ...] = (
+        id_, new.uid, new.owner, new.topic, new.destination, lane, place, new.reason, new.priority, entry.turn or id_,
+        new.ordering_key, new.unique_key, new.line, int(new.line is not None), int(new.blocks), wire_key,
+        int(new.client_key is not None), new.correlation_id, new.method, new.target, new.content_type,
+        headers_to(new.headers), new.body_kind, new.size, new.cost, new.digest, new.accepted_at, new.wall_created,
+        new.wall_created, new.due_at, new.wall_not_before, new.expires_at, new.max_attempts, open_base,
+        len(parents), new.unless,
+    )  # fmt: skip
+    tx.conn.execute(_SQL["insert_job"], row)
+    if new.body is not None:
+        tx.conn.execute(_SQL["insert_body"], (id_, new.body))
+    if new.client_key is not None:
+        key = (new.client_key, new.owner, new.topic, new.destination, id_, new.uid, new.content_digest)
+        tx.conn.execute(_TABLES["insert_key"], key)
+    for parent, kind in parents:
+        tx.conn.execute(_SQL["insert_succession"], (parent, id_, kind))
+    tx.count(new.topic, new.owner, ACCEPTED, 1, new.cost)
+    tx.count(new.topic, new.owner, LIVE, 1, new.cost)
+    return Job(
+        id=id_, uid=new.uid, owner=new.owner, topic=new.topic, destination=new.destination, lane=lane, place=place,
+        reason=new.reason, priority=new.priority, ordering_key=new.ordering_key, unique_key=new.unique_key,
+        line=new.line, wire_key=wire_key, correlation_id=new.correlation_id, method=new.method, target=new.target,
+        content_type=new.content_type, headers=new.headers, body_kind=new.body_kind, size=new.size,
+        digest=new.digest,
+        accepted_at=new.accepted_at, wall_created=new.wall_created, wall_updated=new.wall_created, due_at=new.due_at,
+        wall_not_before=new.wall_not_before, expires_at=new.expires_at, ended_at=None, wall_ended=None, attempts=0,
+        charged=0, unreachable=0, max_attempts=new.max_attempts, crashes=0, crashed_at=None, ambiguous=False,
+        outage=False, open_base=open_base, waits=len(parents), lease=None, unless=new.unless, last_error=None,
+        cost=new.cost, blocks=new.blocks,
+    )  # fmt: skip

@@ -1,0 +1,105 @@
+"""Rows to domain values and back.
+
+A row that makes no sense raises `UndecodableRow`: that concerns one job, not the store.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from kurir.domain.errors import KuriError
+from kurir.domain.job import NO_HEADERS, BodyKind, ErrorKind, Job, JobError, Place, Reason
+
+COLUMNS = (
+    "id, uid, owner, topic, destination, lane, state, reason, priority, ordering_key, unique_key, line, wire_key,"
+    " correlation_id, method, target, content_type, headers, body_kind, size, digest, accepted_at, wall_created,"
+    " wall_updated, due_at, wall_not_before, expires_at, ended_at, wall_ended, attempts, charged, unreachable,"
+    " max_attempts, crashes, crashed_at, ambiguous, outage, open_base, waits, lease, unless, last_error, cost, blocks"
+)
+WIDTH = COLUMNS.count(",") + 1
+_PLACES = tuple(Place)
+_REASONS = {r.value: r for r in Reason}
+_headers = msgspec.json.Decoder(tuple[tuple[str, str], ...])
+_error = msgspec.json.Decoder(tuple[str, str, int, int | None])
+_encode = msgspec.json.encode
+
+
+class UndecodableRow(KuriError):
+    """A row holds what no version of this program writes."""
+
+
+def with_columns(statements: dict[str, str]) -> dict[str, str]:
+    """Put the column list of a job where a statement says {columns}."""
+    return {name: sql.replace("{columns}", COLUMNS) for name, sql in statements.items()}
+
+
+def job_from(row: tuple[Any, ...]) -> Job:
+    """The job that a row (in the order of COLUMNS) holds."""
+    try:
+        return Job(
+            id=row[0],
+            uid=row[1],
+            owner=row[2],
+            topic=row[3],
+            destination=row[4],
+            lane=row[5],
+            place=_PLACES[row[6]],
+            reason=_REASONS[row[7]] if row[7] is not None else None,
+            priority=row[8],
+            ordering_key=row[9],
+            unique_key=row[10],
+            line=row[11],
+            wire_key=row[12],
+            correlation_id=row[13],
+            method=row[14],
+            target=row[15],
+            content_type=row[16],
+            headers=_headers.decode(row[17]) if row[17] is not None else NO_HEADERS,
+            body_kind=BodyKind(row[18]),
+            size=row[19],
+            digest=row[20],
+            accepted_at=row[21],
+            wall_created=row[22],
+            wall_updated=row[23],
+            due_at=row[24],
+            wall_not_before=row[25],
+            expires_at=row[26],
+            ended_at=row[27],
+            wall_ended=row[28],
+            attempts=row[29],
+            charged=row[30],
+            unreachable=row[31],
+            max_attempts=row[32],
+            crashes=row[33],
+            crashed_at=row[34],
+            ambiguous=bool(row[35]),
+            outage=bool(row[36]),
+            open_base=row[37],
+            waits=row[38],
+            lease=row[39],
+            unless=row[40],
+            last_error=error_from(row[41]),
+            cost=row[42],
+            blocks=bool(row[43]),
+        )
+    except (ValueError, KeyError, IndexError, TypeError, msgspec.MsgspecError, RecursionError) as fault:
+        raise UndecodableRow(f"job {row[0]}: {fault}") from fault
+
+
+def error_from(text: str | None) -> JobError | None:
+    if text is None:
+        return None
+    kind, detail, at, status = _error.decode(text)
+    return JobError(ErrorKind(kind), detail, at, status)
+
+
+def error_to(error: JobError | None) -> str | None:
+    if error is None:
+        return None
+    return _encode((error.kind, error.detail, error.at, error.status)).decode()
+
+
+def headers_to(headers: tuple[tuple[str, str], ...]) -> str | None:
+    return _encode(headers).decode() if headers else None

@@ -1,0 +1,110 @@
+-- Statements about everything beside the jobs: lanes, keys, totals, pauses, holds, settings of the store.
+
+-- name: meta_get
+SELECT value FROM meta WHERE key = ?;
+
+-- name: meta_set
+INSERT INTO meta (key, value) VALUES (?1, ?2) ON CONFLICT (key) DO UPDATE SET value = ?2;
+
+-- name: lanes
+SELECT id, topic, destination, owner, needs, open_ms FROM lanes;
+
+-- name: lane_by_key
+SELECT id FROM lanes WHERE topic = ? AND destination = ? AND owner = ? AND needs = ?;
+
+-- name: insert_lane
+INSERT INTO lanes (topic, destination, owner, needs) VALUES (?, ?, ?, ?) RETURNING id;
+
+-- name: add_open_time
+UPDATE lanes SET open_ms = open_ms + ? WHERE id = ?;
+
+-- name: delete_lane
+DELETE FROM lanes WHERE id = ?;
+
+-- name: lane_in_use
+SELECT 1 FROM jobs WHERE lane = ? LIMIT 1;
+
+-- name: tally
+SELECT topic, owner, kind, jobs, bytes FROM tally;
+
+-- name: add_tally
+INSERT INTO tally (topic, owner, kind, jobs, bytes) VALUES (?1, ?2, ?3, ?4, ?5)
+ON CONFLICT (topic, owner, kind) DO UPDATE SET jobs = jobs + ?4, bytes = bytes + ?5;
+
+-- name: keys_like
+-- Everybody's use of one key.
+SELECT owner, topic, destination, job, uid, digest, state, forget_at FROM keys WHERE key = ?;
+
+-- name: insert_key
+INSERT INTO keys (key, owner, topic, destination, job, uid, digest) VALUES (?, ?, ?, ?, ?, ?, ?);
+
+-- name: key_ended
+-- The time of remembering starts when the job has ended.
+UPDATE keys SET forget_at = ? WHERE job = ?;
+
+-- name: key_pruned
+UPDATE keys SET state = ? WHERE job = ?;
+
+-- name: forget_keys
+DELETE FROM keys WHERE (key, owner, topic) IN
+(SELECT key, owner, topic FROM keys WHERE forget_at IS NOT NULL AND forget_at <= ? AND state IS NOT NULL ORDER BY forget_at LIMIT ?);
+
+-- name: next_forget
+SELECT forget_at FROM keys WHERE forget_at IS NOT NULL ORDER BY forget_at LIMIT 1;
+
+-- name: insert_dropped
+INSERT INTO dropped (wall_at, uid, owner, topic, key, why) VALUES (?, ?, ?, ?, ?, ?);
+
+-- name: trim_dropped
+DELETE FROM dropped WHERE id <= (SELECT max(id) FROM dropped) - ?;
+
+-- name: pauses
+SELECT kind, name FROM pauses;
+
+-- name: pause
+INSERT OR IGNORE INTO pauses (kind, name) VALUES (?, ?);
+
+-- name: resume
+DELETE FROM pauses WHERE kind = ? AND name = ?;
+
+-- name: holds
+SELECT destination, hold, detail, since, until, strikes FROM holds;
+
+-- name: put_hold
+INSERT OR REPLACE INTO holds (destination, hold, detail, since, until, strikes) VALUES (?, ?, ?, ?, ?, ?);
+
+-- name: delete_hold
+DELETE FROM holds WHERE destination = ? AND hold = ?;
+
+-- name: degraded
+SELECT reason, detail, wall_at FROM degraded ORDER BY wall_at;
+
+-- name: put_degraded
+INSERT OR REPLACE INTO degraded (reason, detail, wall_at) VALUES (?, ?, ?);
+
+-- name: delete_degraded
+DELETE FROM degraded WHERE reason = ?;
+
+-- name: prunable
+-- Ended jobs of one state, the first to go first.
+SELECT id, uid, owner, topic, destination, lane, cost, body_kind, wire_key, state, ended_at FROM jobs INDEXED BY jobs_ended
+WHERE state = ? AND state >= 5 AND ended_at <= ? ORDER BY ended_at LIMIT ?;
+
+-- name: first_ended
+SELECT ended_at FROM jobs INDEXED BY jobs_ended WHERE state = ? AND state >= 5 ORDER BY ended_at LIMIT 1;
+
+-- name: delete_job
+DELETE FROM jobs WHERE id = ?;
+
+-- name: delete_result
+DELETE FROM results WHERE job = ?;
+
+-- name: delete_attempts
+DELETE FROM attempts WHERE job = ?;
+
+-- name: delete_parents
+DELETE FROM successions WHERE parent = ?;
+
+-- name: body_files
+-- Whether a file of a body still belongs to a job.
+SELECT 1 FROM jobs WHERE uid = ? AND body_kind = 2;

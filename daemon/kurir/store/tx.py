@@ -1,0 +1,111 @@
+"""One write transaction as store functions see it: the connection, and the books that must balance."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable
+
+from kurir.store.statements import load
+
+_SQL = load("tables")
+
+LIVE = "live"
+ACCEPTED = "accepted"
+IMPORTED = "imported"
+PRUNED = "pruned"
+SALVAGE_LOST = "salvage_lost"
+
+Account = tuple[str, int, str]  # topic, owner, kind
+
+
+class Tally:
+    """The totals per topic, owner and kind, as committed. Owned by the writer; others read single numbers.
+
+    Kinds are `accepted`, `imported`, `live`, the names of the ended states, `pruned` and `salvage_lost`;
+    accepted + imported = live + done + dead + conflict + cancelled + pruned + salvage_lost, per topic and owner.
+    """
+
+    def __init__(self, rows: Iterable[tuple[str, int, str, int, int]] = ()) -> None:
+        self.accounts: dict[Account, tuple[int, int]] = {}
+        self.owners: dict[int, tuple[int, int]] = {}
+        self.live_jobs = 0
+        self.kept_bytes = 0
+        self.done_bytes = 0
+        for topic, owner, kind, jobs, size in rows:
+            self.add((topic, owner, kind), jobs, size)
+
+    def add(self, account: Account, jobs: int, size: int) -> None:
+        """Add a committed change, and keep the sums that limits are checked against."""
+        before = self.accounts.get(account, (0, 0))
+        self.accounts[account] = (before[0] + jobs, before[1] + size)
+        _, owner, kind = account
+        if kind == LIVE:
+            self.live_jobs += jobs
+        if kind in (LIVE, "dead", "conflict"):
+            self.kept_bytes += size
+            mine = self.owners.get(owner, (0, 0))
+            self.owners[owner] = (mine[0] + (jobs if kind == LIVE else 0), mine[1] + size)
+        elif kind == "done":
+            self.done_bytes += size
+
+    def jobs(self, topic: str, kind: str) -> int:
+        """The number of a topic's jobs of one kind, over all owners."""
+        return sum(n for (t, _, k), (n, _) in self.accounts.items() if t == topic and k == kind)
+
+    def total(self, kind: str) -> int:
+        return sum(n for (_, _, k), (n, _) in self.accounts.items() if k == kind)
+
+
+class Tx:
+    """What a store function gets: statements run on `conn`, totals are changed through `count`."""
+
+    __slots__ = ("_changes", "conn", "tally")
+
+    def __init__(self, conn: sqlite3.Connection, tally: Tally) -> None:
+        self.conn = conn
+        self.tally = tally
+        self._changes: dict[Account, list[int]] = {}
+
+    def count(self, topic: str, owner: int, kind: str, jobs: int, size: int) -> None:
+        """Enter a change in the books; it becomes part of this transaction."""
+        change = self._changes.get((topic, owner, kind))
+        if change is None:
+            self._changes[(topic, owner, kind)] = [jobs, size]
+        else:
+            change[0] += jobs
+            change[1] += size
+
+    def move(self, topic: str, owner: int, before: str, after: str, size: int) -> None:
+        """One job leaves a kind for another."""
+        if before != after:
+            self.count(topic, owner, before, -1, -size)
+            self.count(topic, owner, after, 1, size)
+
+    def pending(self, owner: int) -> tuple[int, int]:
+        """Live jobs and kept bytes of an owner, with the changes of this transaction."""
+        jobs, size = self.tally.owners.get(owner, (0, 0))
+        for (_, who, kind), (more, bytes_) in self._changes.items():
+            if who == owner and kind in (LIVE, "dead", "conflict"):
+                jobs += more if kind == LIVE else 0
+                size += bytes_
+        return jobs, size
+
+    def everybody(self) -> tuple[int, int]:
+        """Live jobs and kept bytes of all, with the changes of this transaction."""
+        jobs, size = self.tally.live_jobs, self.tally.kept_bytes
+        for (_, _, kind), (more, bytes_) in self._changes.items():
+            if kind in (LIVE, "dead", "conflict"):
+                jobs += more if kind == LIVE else 0
+                size += bytes_
+        return jobs, size
+
+    def write_books(self) -> None:
+        """Write the changed totals; the last statements before COMMIT."""
+        if self._changes:
+            rows = [(t, o, k, n, b) for (t, o, k), (n, b) in self._changes.items() if n or b]
+            self.conn.executemany(_SQL["add_tally"], rows)
+
+    def committed(self) -> None:
+        """The transaction is on its way to the disk: the totals in memory follow."""
+        for account, (jobs, size) in self._changes.items():
+            self.tally.add(account, jobs, size)

@@ -1,0 +1,199 @@
+"""The writer: one thread, one connection, and every write of the program in groups.
+
+All writes that wait at a moment share one transaction and one sync, and are answered after its COMMIT: a single write
+is not delayed, a burst costs one sync. A group that holds anything whose success somebody will be told is committed
+with synchronous = FULL; claims and outcomes alone with NORMAL, because losing one to a power cut repeats an attempt
+under the same key, and nothing else.
+
+Members must be repeatable: when one fails, SQLite may have rolled back all of them (SQLITE_FULL does), so nobody is
+answered and each is run again in a transaction of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import IntEnum
+from queue import Empty, SimpleQueue
+from typing import Any, TypeVar
+
+from kurir.domain.errors import Refused
+from kurir.store.database import fault_of
+from kurir.store.tx import Tally, Tx
+
+T = TypeVar("T")
+GROUP = 512
+"""Members of one transaction at most; keeps the answer of the first within reach when the queue is long."""
+
+
+class Sync(IntEnum):
+    """What the success of a write means."""
+
+    OUTCOME = 0  # may be lost to a power cut without harm
+    PROMISE = 1  # somebody is told; on the disk before they are
+
+
+@dataclass(slots=True)
+class _Member:
+    run: Callable[[Tx], Any]
+    sync: Sync
+    alone: bool
+    future: asyncio.Future[Any]
+
+
+_STOP = object()
+_Answer = tuple["asyncio.Future[Any]", Any, BaseException | None]
+
+
+class Writer:
+    """Runs store functions on its thread, and answers them on the event loop that it was made in."""
+
+    def __init__(
+        self, conn: sqlite3.Connection, tally: Tally, *, on_group: Callable[[int, Sync], None] | None = None
+    ) -> None:
+        self._conn = conn
+        self._tally = tally
+        self._queue: SimpleQueue[Any] = SimpleQueue()
+        self._loop = asyncio.get_running_loop()
+        self._level: Sync | None = None
+        self._on_group = on_group
+        self._closed = False
+        self.separate = False
+        """Keep promises and outcomes in transactions of their own (when the disk is nearly full)."""
+        self._thread = threading.Thread(target=self._work, name="kurir-writer", daemon=True)
+        self._thread.start()
+
+    @property
+    def tally(self) -> Tally:
+        return self._tally
+
+    def submit(self, run: Callable[[Tx], T], sync: Sync, *, alone: bool = False) -> asyncio.Future[T]:
+        """Queue a write; the future is done after its commit. Cancelling the future does not undo the write.
+
+        `alone`: the function manages the transaction itself (a checkpoint, a copy).
+        """
+        if self._closed:
+            raise RuntimeError("the writer is closed")
+        future: asyncio.Future[T] = self._loop.create_future()
+        self._queue.put(_Member(run, sync, alone, future))
+        return future
+
+    async def close(self) -> None:
+        """Finish what is queued, and end the thread. The connection stays open for its owner to close."""
+        if not self._closed:
+            self._closed = True
+            self._queue.put(_STOP)
+        while self._thread.is_alive():
+            await asyncio.to_thread(self._thread.join, 1.0)
+
+    def _work(self) -> None:
+        stopping = False
+        while not stopping:
+            group = [self._queue.get()]
+            try:
+                while len(group) < GROUP:
+                    group.append(self._queue.get_nowait())
+            except Empty:
+                pass
+            if _STOP in group:
+                group.remove(_STOP)
+                stopping = True
+            if group:
+                self._answer(self._run(group))
+
+    def _answer(self, answers: list[_Answer]) -> None:
+        try:
+            self._loop.call_soon_threadsafe(_resolve, answers)
+        except RuntimeError:
+            return  # the loop is closed: nobody is left to hear it
+
+    def _run(self, group: list[_Member]) -> list[_Answer]:
+        answers: list[_Answer] = []
+        for members in self._split(group):
+            if members[0].alone:
+                answers.append(self._run_alone(members[0]))
+                continue
+            try:
+                answers.extend(self._transaction(members))
+            except Exception as error:  # noqa: BLE001 - whatever it is, it reaches the caller through its future
+                if len(members) == 1:
+                    answers.append((members[0].future, None, _mapped(error)))
+                    continue
+                answers.extend(map(self._single, members))
+        return answers
+
+    def _split(self, group: list[_Member]) -> list[list[_Member]]:
+        parts: list[list[_Member]] = []
+        for member in group:
+            if (
+                parts
+                and not member.alone
+                and not parts[-1][0].alone
+                and (not self.separate or parts[-1][0].sync == member.sync)
+            ):
+                parts[-1].append(member)
+            else:
+                parts.append([member])
+        return parts
+
+    def _single(self, member: _Member) -> _Answer:
+        try:
+            return self._transaction([member])[0]
+        except Exception as error:  # noqa: BLE001 - whatever it is, it reaches the caller through its future
+            return (member.future, None, _mapped(error))
+
+    def _transaction(self, members: list[_Member]) -> list[_Answer]:
+        level = max(member.sync for member in members)
+        if level is not self._level:
+            # Only between transactions: inside one the pragma does nothing.
+            self._conn.execute("PRAGMA synchronous = " + ("FULL" if level is Sync.PROMISE else "NORMAL"))
+            self._level = level
+        tx = Tx(self._conn, self._tally)
+        self._conn.execute("BEGIN IMMEDIATE")
+        try:
+            answers = [_call(member, tx) for member in members]
+            tx.write_books()
+            self._conn.execute("COMMIT")
+        except BaseException:
+            if self._conn.in_transaction:
+                self._conn.execute("ROLLBACK")
+            raise
+        tx.committed()
+        if self._on_group is not None:
+            self._on_group(len(members), level)
+        return answers
+
+    def _run_alone(self, member: _Member) -> _Answer:
+        try:
+            return (member.future, member.run(Tx(self._conn, self._tally)), None)
+        except Exception as error:  # noqa: BLE001 - whatever it is, it reaches the caller through its future
+            if self._conn.in_transaction:
+                self._conn.execute("ROLLBACK")
+            return (member.future, None, _mapped(error))
+
+
+def _call(member: _Member, tx: Tx) -> _Answer:
+    try:
+        return (member.future, member.run(tx), None)
+    except Refused as refusal:
+        # A refusal comes before the first write of its member, so the others of the group are not touched.
+        return (member.future, None, refusal)
+
+
+def _mapped(error: Exception) -> Exception:
+    if isinstance(error, sqlite3.Error):
+        return fault_of(error) or error
+    return error
+
+
+def _resolve(answers: list[_Answer]) -> None:
+    for future, result, error in answers:
+        if future.cancelled():
+            continue
+        if error is not None:
+            future.set_exception(error)
+        else:
+            future.set_result(result)
