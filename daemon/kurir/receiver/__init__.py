@@ -5,7 +5,7 @@ keeps what it received. Nothing here needs the daemon.
 """
 
 from kurir.receiver.claims import ClaimLost
-from kurir.receiver.idempotency import Claim, claim_of, middleware
+from kurir.receiver.idempotency import Claim, current_claim, middleware
 from kurir.receiver.keys import by_authorization, everybody
 from kurir.receiver.responses import succeeded
 from kurir.receiver.store import Store, StoreFailing
@@ -16,7 +16,7 @@ __all__ = [
     "Store",
     "StoreFailing",
     "by_authorization",
-    "claim_of",
+    "current_claim",
     "everybody",
     "middleware",
     "succeeded",

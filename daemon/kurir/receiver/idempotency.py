@@ -11,7 +11,7 @@ What it guarantees, for requests that bear a key, as long as the store's file is
 
 What it cannot guarantee: when the process dies *inside* the handler, nobody knows how far that came, and the repeat
 runs it again. Effects outside this database are therefore "at least once" across a crash. A handler whose effects are
-in the same SQLite file returns `await claim_of(request).commit(effects)`: effects and response become one transaction,
+in the same SQLite file returns `await current_claim().commit(effects)`: effects and response become one transaction,
 and that is exactly once. When the disk fails after an ordinary handler, its true response is sent but not recorded.
 """
 
@@ -20,6 +20,7 @@ from __future__ import annotations
 import logging
 import sqlite3
 from collections.abc import Awaitable, Callable, Collection
+from contextvars import ContextVar
 from http import HTTPStatus
 from typing import Protocol, assert_never
 
@@ -33,7 +34,8 @@ from kurir.receiver.store import Store, StoreFailing
 log = logging.getLogger("kurir.receiver")
 
 WRITES = frozenset({"POST", "PUT", "PATCH", "DELETE"})
-_CLAIM = "kurir.receiver.claim"
+# Not in the request's own storage: the keys that it wants differ between the releases of aiohttp that we support.
+_claim: ContextVar[Claim | None] = ContextVar("claim", default=None)
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -88,6 +90,9 @@ class Claim:
             # The work is done, so the client hears it: to say otherwise would make it repeat for certain.
             log.error("cannot record the response of key %r: %s", self.key, error)
             await self._release()
+        except BaseException:  # cancelled: recorded or not, nobody is at work any more
+            await self._release()
+            raise
 
     async def _release(self) -> None:
         if self._over:
@@ -99,10 +104,9 @@ class Claim:
             log.error("cannot release key %r: %s", self.key, error)
 
 
-def claim_of(request: web.Request) -> Claim | None:
-    """Return the claim that the middleware made for this request, None if the request bears no key."""
-    claim = request.get(_CLAIM)
-    return claim if isinstance(claim, Claim) else None
+def current_claim() -> Claim | None:
+    """Return the claim of the request that is being handled, None if it bears no key."""
+    return _claim.get()
 
 
 def middleware(
@@ -170,7 +174,7 @@ async def _answer(
 async def _run(
     claim: Claim, request: web.Request, handler: Handler, remember: Callable[[web.StreamResponse], bool]
 ) -> web.StreamResponse:
-    request[_CLAIM] = claim
+    token = _claim.set(claim)
     try:
         response = await handler(request)
     except web.HTTPException as raised:
@@ -179,6 +183,8 @@ async def _run(
     except BaseException:  # also when cancelled: a living process must not keep a key that it does not work on
         await claim._release()
         raise
+    finally:
+        _claim.reset(token)
     await claim._settle(response, remember)
     return response
 

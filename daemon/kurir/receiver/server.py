@@ -17,7 +17,7 @@ from pathlib import Path
 
 from aiohttp import web
 
-from kurir.receiver.idempotency import WRITES, claim_of, middleware
+from kurir.receiver.idempotency import WRITES, current_claim, middleware
 from kurir.receiver.store import WEEK, Store
 
 SCHEMA = """
@@ -67,10 +67,10 @@ def application(
 @asynccontextmanager
 async def serve(app: web.Application, host: str = "127.0.0.1", port: int = 0) -> AsyncIterator[str]:
     """Serve the application in this process and yield its base URL; port 0 takes a free one. Raises OSError."""
-    runner = web.AppRunner(app, access_log=None, handle_signals=False)
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=5)
     await runner.setup()
     try:
-        await web.TCPSite(runner, host, port, shutdown_timeout=5).start()
+        await web.TCPSite(runner, host, port).start()
         name, bound = runner.addresses[0][:2]
         yield f"http://[{name}]:{bound}" if ":" in name else f"http://{name}:{bound}"
     finally:
@@ -79,7 +79,7 @@ async def serve(app: web.Application, host: str = "127.0.0.1", port: int = 0) ->
 
 async def _receive(request: web.Request) -> web.Response:
     body = await request.read()
-    claim = claim_of(request)
+    claim = current_claim()
     headers = [(name, "…" if name.lower() in _SECRET else _printable(value)) for name, value in request.headers.items()]
     keep = request.app[_KEEP]
     digest = hashlib.sha256(body).hexdigest()
