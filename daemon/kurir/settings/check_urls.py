@@ -122,6 +122,6 @@ def _is_host(text: str) -> bool:
 
 def _is_address(text: str, version: int) -> bool:
     try:
-        return ipaddress.ip_address(text).version == version
+        return "%" not in text and ipaddress.ip_address(text).version == version
     except ValueError:
         return False

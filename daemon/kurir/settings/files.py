@@ -45,7 +45,7 @@ def _extras(path: Path, uid: int) -> Iterator[Path]:
         return
     try:
         _check_owner(folder, folder.stat(), uid)
-        extras = sorted(folder.glob("*.toml"))
+        extras = sorted(entry for entry in folder.iterdir() if entry.suffix == ".toml")
     except OSError as fault:
         raise _unusable(folder, _words(fault)) from fault
     # A name that begins with a dot is an editor's or a package manager's, not meant yet.

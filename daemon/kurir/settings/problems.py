@@ -64,11 +64,11 @@ class Scope:
         """Whether somebody wrote this key, be it with the value of its default."""
         return name in self.table
 
-    def refuse(self, name: str, reason: str) -> None:
-        """Records a problem with a key of this place."""
-        self.problems.add((*self.key, name) if name else self.key, reason)
+    def refuse(self, name: str | None, reason: str) -> None:
+        """Records a problem with a key of this place, or with the place itself (None)."""
+        self.check(name, reason)
 
-    def check(self, name: str, reason: str, *, index: int | None = None) -> None:
+    def check(self, name: str | None, reason: str, *, index: int | None = None) -> None:
         """Records a problem if there is a reason; the empty one means that all is well."""
         if reason:
-            self.problems.add((*self.key, name) if name else self.key, reason, index=index)
+            self.problems.add(self.key if name is None else (*self.key, name), reason, index=index)

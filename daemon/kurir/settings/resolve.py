@@ -167,7 +167,7 @@ def _secrets(tables: Mapping[str, SecretTable], scope: Scope) -> Mapping[str, Se
 def _secret(table: SecretTable, scope: Scope) -> SecretSource | None:
     said = [kind for kind in SecretKind if scope.says(kind.value)]
     if len(said) != 1:
-        scope.refuse("", "exactly one of file, credential and env must say where it is read from")
+        scope.refuse(None, "exactly one of file, credential and env must say where it is read from")
         return None
     match kind := said[0]:
         case SecretKind.FILE:

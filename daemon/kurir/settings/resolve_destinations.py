@@ -111,7 +111,7 @@ def _tls(table: TlsTable, scope: Scope, *, url: str) -> Tls:
     if table.key and not table.cert:
         scope.refuse("key", "a private key is of no use without cert")
     if (table.ca or table.cert) and url.startswith("http://"):
-        scope.refuse("", "the url is plain http; write https:// or remove tls")
+        scope.refuse(None, "the url is plain http; write https:// or remove tls")
     return Tls(ca=table.ca, cert=table.cert, key=table.key)
 
 

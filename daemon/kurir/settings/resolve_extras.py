@@ -31,7 +31,7 @@ def schedules_of(
 def _schedule(name: str, table: ScheduleTable, scope: Scope, topics: Mapping[str, Topic]) -> Schedule:
     every = table.every.ms
     if bool(table.cron) == (every is not None):
-        scope.refuse("", "exactly one of cron and every must say when it runs")
+        scope.refuse(None, "exactly one of cron and every must say when it runs")
     if table.cron:
         scope.check("cron", cron_fault(table.cron))
     if every is not None and every < MOST_OFTEN:

@@ -79,7 +79,7 @@ def _topic(
 def _destination(table: TopicTable, scope: Scope, destinations: Mapping[str, Destination]) -> Destination:
     """The destination whose manners the topic inherits; for a local topic, and after a problem, one of defaults."""
     if bool(table.destination) == bool(table.consumer):
-        scope.refuse("", 'exactly one of destination and consumer = "local" must say where its jobs go')
+        scope.refuse(None, 'exactly one of destination and consumer = "local" must say where its jobs go')
         return _UNKNOWN
     for name in _ONLY_SENT if table.consumer else _ONLY_PULLED:
         if scope.says(name):
