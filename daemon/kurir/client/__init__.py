@@ -11,9 +11,10 @@ exception's `idempotency_key` and stays one job.
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from kurir.client.blocking import DEFAULT_SOCKET, Client, EventStream, socket_path
+from kurir.client.address import DEFAULT_SOCKET, socket_path
 from kurir.client.documents import Body, Job, LineResult, Page
 from kurir.client.errors import (
     BrokenAnswer,
@@ -32,6 +33,14 @@ from kurir.client.submission import NOTHING, EditOptions, NewJob, RawJson, Submi
 
 if TYPE_CHECKING:
     from kurir.client.asynchronous import AsyncClient
+    from kurir.client.blocking import Client, EventStream
+
+# aiohttp takes a quarter of a second to import, http.client a twentieth: only who uses them shall pay.
+_LATE = {
+    "AsyncClient": "kurir.client.asynchronous",
+    "Client": "kurir.client.blocking",
+    "EventStream": "kurir.client.blocking",
+}
 
 __all__ = [
     "DEFAULT_SOCKET",
@@ -64,9 +73,6 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    # aiohttp takes a quarter of a second to import; who does not use asyncio must not pay for it.
-    if name == "AsyncClient":
-        from kurir.client.asynchronous import AsyncClient  # noqa: PLC0415 - late on purpose, see above
-
-        return AsyncClient
+    if name in _LATE:
+        return getattr(import_module(_LATE[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

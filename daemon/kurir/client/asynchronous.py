@@ -15,11 +15,20 @@ import aiohttp
 from yarl import URL  # a part of aiohttp's interface
 
 from kurir.client import calls
-from kurir.client.blocking import EVENT_PATIENCE, SHORTEST_POLL, WAIT_SLICE, socket_path
+from kurir.client.address import socket_path
+from kurir.client.blocking import EVENT_PATIENCE, SHORTEST_POLL, WAIT_SLICE
 from kurir.client.call import Answer, Call, get
 from kurir.client.connection import MAX_ANSWER_BYTES
 from kurir.client.documents import Job, LineResult
-from kurir.client.errors import BrokenAnswer, Cause, DaemonUnreachable, Refused, problem_of_answer, unreachable
+from kurir.client.errors import (
+    BrokenAnswer,
+    Cause,
+    DaemonUnreachable,
+    KurirError,
+    Refused,
+    problem_of_answer,
+    unreachable,
+)
 from kurir.client.event_stream import Event, EventDecoder
 from kurir.client.persistence import NeverSent, Persistence
 from kurir.client.submission import NOTHING, Duration, NewJob, SubmitOptions, duration_text
@@ -60,7 +69,8 @@ class AsyncClient:
         while True:
             try:
                 answer = await self._exchange(call)
-            except (DaemonUnreachable, Refused) as error:
+            except KurirError as error:
+                error.purpose = call.purpose
                 await asyncio.sleep(persistence.pause_after(error, call))
             else:
                 return call.read(answer)

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Literal, Self, TypeVar, Unpack
 
 from kurir.client import calls
+from kurir.client.address import socket_path
 from kurir.client.call import Call, get
 from kurir.client.connection import UnixConnection, Wire
 from kurir.client.documents import Body, Job, LineResult, Page
@@ -19,15 +20,9 @@ from kurir.client.submission import NOTHING, Duration, EditOptions, NewJob, Subm
 
 T = TypeVar("T")
 
-DEFAULT_SOCKET = "/run/kurir/control.sock"
 WAIT_SLICE = 60.0  # seconds of one long poll: short enough that a lost connection is noticed
 SHORTEST_POLL = 0.2  # seconds between two polls, should the daemon answer them at once
 EVENT_PATIENCE = 60.0  # seconds of pauses before a stream of events is given up
-
-
-def socket_path(given: str | os.PathLike[str] | None = None) -> str:
-    """The daemon's socket: the argument, else `KURIR_SOCKET`, else the usual place."""
-    return os.fspath(given) if given else os.environ.get("KURIR_SOCKET") or DEFAULT_SOCKET
 
 
 class Client:
@@ -73,7 +68,8 @@ class Client:
         while True:
             try:
                 answer = self._wire.exchange(call.method, call.target, call.body, call.headers, call.wait)
-            except (DaemonUnreachable, Refused) as error:
+            except KurirError as error:
+                error.purpose = call.purpose
                 time.sleep(persistence.pause_after(error, call))
             else:
                 return call.read(answer)
@@ -204,9 +200,19 @@ class Client:
         """Whether it can store and dispatch; raises `Refused` with the reason otherwise."""
         return self.run(calls.probe("/readyz"))
 
-    def events(self, *, topic: str | None = None, job: str | None = None, last_event_id: str = "") -> EventStream:
-        """What happens from now on, or since `last_event_id`. Connected when this returns; close it, or use `with`."""
-        return EventStream(self._wire, calls.event_target(topic, job), last_event_id)
+    def events(
+        self,
+        *,
+        topic: str | None = None,
+        job: str | None = None,
+        last_event_id: str = "",
+        timeout: float | None = None,
+    ) -> EventStream:
+        """What happens from now on, or since `last_event_id`; ends after `timeout` seconds, or never.
+
+        Connected when this returns, so nothing that you do next is missed. Close it, or use `with`.
+        """
+        return EventStream(self._wire, calls.event_target(topic, job), last_event_id, timeout)
 
     # Local consumers
 
@@ -229,8 +235,9 @@ class Client:
 class EventStream:
     """An iterator over events that connects again when the connection is lost, and resumes where it was."""
 
-    def __init__(self, wire: Wire, target: str, last_event_id: str) -> None:
+    def __init__(self, wire: Wire, target: str, last_event_id: str, timeout: float | None) -> None:
         self._wire = wire
+        self._deadline = None if timeout is None else time.monotonic() + timeout
         self._target = target
         self._decoder = EventDecoder(last_event_id)
         self._ready: list[Event] = []
@@ -248,6 +255,9 @@ class EventStream:
 
     def __next__(self) -> Event:
         while not self._ready:
+            if self._left() == 0:
+                self.close()
+                raise StopIteration
             self._ready = self._more()
         return self._ready.pop(0)
 
@@ -256,6 +266,10 @@ class EventStream:
             self._open[0].close()
             self._open = None
 
+    def _left(self) -> float | None:
+        """Seconds until the stream shall end; None: it goes on."""
+        return None if self._deadline is None else max(0.0, self._deadline - time.monotonic())
+
     def _connect(self) -> tuple[UnixConnection, http.client.HTTPResponse]:
         return self._wire.stream(self._target, calls.event_headers(self._decoder.last_event_id))
 
@@ -263,9 +277,11 @@ class EventStream:
         try:
             if self._open is None:
                 self._open = self._connect()
+            self._open[0].allow(self._left())  # silence is normal; that the peer is gone is always noticed
             piece = self._wire.read_piece(self._open[1])
         except (DaemonUnreachable, Refused) as error:
-            self._again(error)
+            if self._left() != 0:
+                self._again(error)
             return []
         if not piece:  # stopped, or we were too slow
             self._again(DaemonUnreachable(self._wire.path, Cause.LOST, "the stream of events ended"))

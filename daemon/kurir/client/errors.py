@@ -14,7 +14,9 @@ from typing import Any
 
 
 class KurirError(Exception):
-    """Anything that this client raises on purpose."""
+    """Anything that this client raises on purpose. `purpose` completes "cannot …"."""
+
+    purpose: str = ""
 
 
 class Cause(StrEnum):

@@ -1,0 +1,74 @@
+"""Starts kurirctl and turns whatever ends it into a message and an exit code; only a bug prints a traceback."""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+import traceback
+
+import click
+
+from kurir.cli.complaints import complaint
+from kurir.cli.exits import Exit, of_error
+from kurir.cli.printable import json_text
+from kurir.cli.root import kurirctl
+from kurir.cli.session import Session
+from kurir.client import KurirError, KurirProblem
+
+
+def main() -> int:
+    """The entry point. Returns the exit code."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):  # a locale that lacks a character must not end the command
+            stream.reconfigure(errors="backslashreplace")
+    code = _run()
+    try:
+        sys.stdout.flush()
+    except OSError as error:
+        code = _output_failed(error)
+    return int(code)
+
+
+def _run() -> int:
+    session = Session()
+    try:
+        result = kurirctl.main(prog_name="kurirctl", standalone_mode=False, obj=session)
+        return result if isinstance(result, int) else Exit.OK
+    except KurirError as error:
+        return _refused(error, session)
+    except (KeyboardInterrupt, click.Abort):
+        sys.stderr.write("\n")
+        return Exit.INTERRUPTED
+    except click.UsageError as error:
+        error.show()
+        return Exit.USAGE
+    except click.ClickException as error:
+        error.show()
+        return Exit.DATA
+    except OSError as error:
+        return _output_failed(error)
+    except Exception:  # noqa: BLE001 - a bug must not look like a dead job (exit code 1)
+        traceback.print_exc()
+        return Exit.BUG
+
+
+def _refused(error: KurirError, session: Session) -> int:
+    if session.json and isinstance(error, KurirProblem):
+        sys.stdout.write(json_text(error.document) + "\n")
+    sys.stderr.write(f"kurirctl: {complaint(error)}\n")
+    return of_error(error)
+
+
+def _output_failed(error: OSError) -> int:
+    """The reader of our output is gone (quietly), or what it is written to is full."""
+    # Whatever is still buffered would fail again when Python ends, with a traceback.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    if error.errno == errno.EPIPE:
+        return Exit.PIPE
+    sys.stderr.write(f"kurirctl: cannot write the output: {error.strerror or error}\n")
+    return Exit.FULL
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,63 @@
+"""`kurirctl events`: what happens, as it happens."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import click
+
+from kurir.cli import exits, screen
+from kurir.cli.human import error_words, parse_instant
+from kurir.cli.printable import printable
+from kurir.cli.session import DURATION, Session, pass_session, session_options
+from kurir.client import Event
+
+_STYLES = {"done": "green", "dead": "red", "conflict": "red", "retry": "yellow", "dropped": "red", "reset": "yellow"}
+
+
+@click.command(short_help="Follow what happens.")
+@click.option("--topic", help="Only events of this topic.")
+@click.option("--job", metavar="ID", help="Only events of this job.")
+@click.option("--since", "last_event_id", metavar="EVENT", default="", help="Begin after this event's id.")
+@click.option("--for", "seconds", type=DURATION, metavar="DURATION", help="End after this time.")
+@session_options
+@pass_session
+def events(
+    session: Session, /, *, topic: str | None, job: str | None, last_event_id: str, seconds: float | None
+) -> int:
+    """Follow what happens, until interrupted. Goes on by itself when the daemon is restarted.
+
+    With --json: one object per line, with the event's id, its name and its data.
+    """
+    with (
+        session.client() as client,
+        client.events(topic=topic, job=job, last_event_id=last_event_id, timeout=seconds) as stream,
+    ):
+        for event in stream:
+            if session.json:
+                screen.say_document_line({"id": event.id, "event": event.kind, "data": event.data})
+            else:
+                screen.say(event_words(event))
+                screen.flush()
+    return exits.Exit.OK
+
+
+def event_words(event: Event) -> str:
+    """An event in one line: when, what, which job, and why if it went badly."""
+    at = parse_instant(event.data.get("at"))
+    time = at.astimezone().strftime("%H:%M:%S") if at is not None else "--:--:--"
+    kind = f"{printable(event.kind):<20}"
+    style = _STYLES.get(event.kind)
+    return f"{time}  {screen.colour(kind, style) if style else kind}  {_about(event.data)}".rstrip()
+
+
+def _about(data: Mapping[str, Any]) -> str:
+    job = data.get("job")
+    if isinstance(job, Mapping):
+        error = error_words(job.get("last_error")) if job.get("state") != "done" else ""
+        parts = [printable(job.get("id", "")), printable(job.get("topic") or ""), error]
+    else:
+        others = ((name, value) for name, value in data.items() if name not in ("at", "owner") and value is not None)
+        parts = [f"{printable(name)}={printable(value)}" for name, value in others]
+    return "  ".join(part for part in parts if part)

@@ -1,0 +1,79 @@
+"""The command `kurirctl`: names of commands and where each lives. A command's module is loaded when it is called."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from importlib import import_module
+
+import click
+
+from kurir import __version__
+from kurir.cli.session import session_options
+
+# name: (module, attribute, what it does). The help of the whole is printed from this, without loading the commands.
+COMMANDS: Mapping[str, tuple[str, str, str]] = {
+    "submit": ("submit", "submit", "Hand over a job of a topic."),
+    "post": ("submit", "post", "Hand over a job that carries its own URL."),
+    "list": ("look", "list_jobs", "List jobs, newest first."),
+    "show": ("look", "show", "Show all about a job."),
+    "why": ("look", "why", "Say what keeps a job from going now."),
+    "wait": ("look", "wait", "Wait until jobs have ended."),
+    "cancel": ("act", "cancel", "Give jobs up."),
+    "retry": ("act", "retry", "Send dead jobs again."),
+    "edit": ("edit", "edit", "Change a job that waits, is dead or in conflict."),
+    "dead": ("dead", "dead", "List, retry or discard dead letters."),
+    "flush": ("flush", "flush", "Try now what waits for a backoff or a breaker."),
+    "pause": ("operate", "pause", "Stop sending for a topic or destination."),
+    "resume": ("operate", "resume", "Go on sending for a topic or destination."),
+    "status": ("status", "status", "Show how the daemon is doing."),
+    "events": ("events", "events", "Follow what happens."),
+    "backup": ("operate", "backup", "Make a consistent copy of the store."),
+    "ack": ("operate", "ack", "Say that a degraded reason was seen."),
+}
+
+EPILOG = """\b
+Exit codes: 0 done; 1 the job is dead, in conflict or cancelled; 64 usage;
+65 refused data; 69 daemon not reachable; 73 queue or disk full;
+75 still waiting; 77 not allowed.
+
+\b
+Completion: eval "$(_KURIRCTL_COMPLETE=bash_source kurirctl)"
+(or zsh_source, fish_source).
+"""
+
+
+class Commands(click.Group):
+    """A group that knows its commands by name, and imports one only to run it."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        known = COMMANDS.get(cmd_name)
+        if known is None:
+            return None
+        module, attribute, _ = known
+        command: click.Command = getattr(import_module(f"kurir.cli.commands.{module}"), attribute)
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0]
+        if name not in COMMANDS and not name.startswith("-"):
+            near = difflib.get_close_matches(name, COMMANDS, n=1)
+            hint = f"; did you mean {near[0]}?" if near else ""
+            ctx.fail(f"there is no command {name!r}{hint}")
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, about) for name, (_, _, about) in COMMANDS.items()])
+
+
+@click.group(cls=Commands, epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
+@session_options
+@click.version_option(__version__, prog_name="kurirctl")
+def kurirctl() -> None:
+    """Hand jobs to kurird, and see and steer what it delivers."""
