@@ -1,0 +1,153 @@
+"""What is known of the network, and whether sending makes sense. Pure values and rules.
+
+NetworkManager's word is a hint: it hides short outages, knows nothing of interfaces that others manage, and its last
+words outlive it. The kernel's own view stands beside it, and where both know nothing the answer is to try, gently:
+the destination is the truth.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from dataclasses import dataclass
+from enum import Enum, IntEnum, StrEnum
+
+
+class Connectivity(StrEnum):
+    """How far packets get, as NetworkManager's check found it."""
+
+    UNKNOWN = "unknown"
+    NONE = "none"
+    PORTAL = "portal"
+    LIMITED = "limited"
+    FULL = "full"
+    UNCHECKED = "unchecked"  # no check is configured or it is switched off: NetworkManager would say full to anything
+
+
+class Metered(StrEnum):
+    """Whether data costs money, and how sure that is."""
+
+    UNKNOWN = "unknown"
+    YES = "yes"
+    NO = "no"
+    GUESS_YES = "guess-yes"
+    GUESS_NO = "guess-no"
+
+
+class Roaming(StrEnum):
+    """Whether a mobile connection uses a foreign network."""
+
+    UNKNOWN = "unknown"
+    HOME = "home"
+    ROAMING = "roaming"
+
+
+class State(IntEnum):
+    """NetworkManager's state of the whole, with its numbers."""
+
+    UNKNOWN = 0
+    ASLEEP = 10
+    DISCONNECTED = 20
+    DISCONNECTING = 30
+    CONNECTING = 40
+    CONNECTED_LOCAL = 50
+    CONNECTED_SITE = 60
+    CONNECTED_GLOBAL = 70
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Link:
+    """A connection that is up."""
+
+    id: str  # the name a person gave it
+    type: str  # NetworkManager's: 802-3-ethernet, 802-11-wireless, gsm, vpn, wireguard …
+    interface: str = ""
+    vpn: bool = False
+    ssid: str = ""
+
+
+MOBILE_TYPES = frozenset({"gsm", "cdma", "wimax", "bluetooth"})
+
+
+@dataclass(frozen=True, slots=True)
+class KernelFacts:
+    """The paths that packets would take now. A change of it is a change of network: pooled connections are stale."""
+
+    routes: tuple[str, ...] = ()  # the way to the Internet, per family: "wan0 via 10.77.0.1 from 10.77.0.50"
+    addresses: tuple[str, ...] = ()  # global ones that are ready for use: "wan0 10.77.0.50"
+
+    @property
+    def interfaces(self) -> frozenset[str]:
+        """The interfaces that have an address."""
+        return frozenset(address.partition(" ")[0] for address in self.addresses)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NetworkFacts:
+    """Everything that is known of the network at one instant. The default knows nothing."""
+
+    source: str = "none"  # networkmanager | none
+    state: State = State.UNKNOWN
+    connectivity: Connectivity = Connectivity.UNKNOWN
+    metered: Metered = Metered.UNKNOWN
+    primary: Link | None = None  # the one with the default route; under a VPN: the one that carries it
+    links: tuple[Link, ...] = ()  # all that are up, the primary one included
+    roaming: Roaming = Roaming.UNKNOWN
+    kernel: KernelFacts | None = None  # None: the kernel was not asked
+    detail: str = ""  # why nothing is known, for people
+
+    @property
+    def asleep(self) -> bool:
+        """NetworkManager sleeps, or a person has switched networking off."""
+        return self.state is State.ASLEEP
+
+    @property
+    def vpn(self) -> bool:
+        """A VPN is up."""
+        return any(link.vpn for link in self.links)
+
+
+class Reach(Enum):
+    """What the facts say about sending to a place."""
+
+    OFFLINE = "offline"  # wait: it cannot succeed
+    PORTAL = "portal"  # hold: somebody else would answer
+    TRY = "try"  # nobody knows: go gently, a success is the proof
+    ONLINE = "online"
+
+
+class Place(Enum):
+    """Whether a destination is reached through the network at all."""
+
+    REMOTE = "remote"
+    LOCAL = "local"  # a loopback or Unix address: always there
+
+
+def place_of(host: str) -> Place:
+    """Where a host name or address literal (brackets allowed) lives."""
+    name = host.strip("[]").rstrip(".").lower()
+    if name == "localhost" or name.endswith(".localhost"):
+        return Place.LOCAL
+    try:
+        address = ipaddress.ip_address(name)
+    except ValueError:
+        return Place.REMOTE
+    mapped = getattr(address, "ipv4_mapped", None)
+    return Place.LOCAL if (mapped or address).is_loopback else Place.REMOTE
+
+
+def reachability(facts: NetworkFacts, place: Place = Place.REMOTE) -> Reach:
+    """Whether to send there now."""
+    if place is Place.LOCAL:
+        return Reach.ONLINE
+    if facts.kernel is not None and not facts.kernel.routes and not facts.kernel.addresses:
+        return Reach.OFFLINE  # the kernel has no way to anywhere: sooner than NetworkManager would say
+    if facts.source == "none":
+        return Reach.TRY
+    if State.UNKNOWN < facts.state < State.CONNECTED_LOCAL:
+        # With interfaces that something else manages NetworkManager says "disconnected" over a working network.
+        return Reach.TRY if facts.kernel is not None and facts.kernel.routes else Reach.OFFLINE
+    if facts.connectivity is Connectivity.PORTAL:
+        return Reach.PORTAL
+    if facts.connectivity is Connectivity.FULL and facts.state is State.CONNECTED_GLOBAL:
+        return Reach.ONLINE
+    return Reach.TRY
