@@ -267,3 +267,28 @@ async def test_a_store_that_fails_after_the_handler_does_not_hide_what_was_done(
     await shop.store.transaction(lambda c: c.execute("DROP TRIGGER broken"))
     shop.handler = shop.create
     assert (await shop.post())[2] == b"run 2"  # not "in progress" for ever
+
+
+async def test_a_handler_that_is_cancelled_frees_its_key(shop: Shop) -> None:
+    running, cancelled = asyncio.Event(), asyncio.Event()
+
+    async def hang(_request: web.Request) -> web.Response:
+        running.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            cancelled.set()
+        raise AssertionError
+
+    shop.handler = hang
+    runner = web.AppRunner(shop.application(), handler_cancellation=True)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    shop.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+    leaving = asyncio.create_task(shop.post())
+    await running.wait()
+    leaving.cancel()
+    await asyncio.wait_for(cancelled.wait(), 5)
+    shop.handler = shop.create
+    assert (await shop.post())[2] == b"run 2"
+    await runner.cleanup()
