@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kurir.settings.errors import Problem, SettingsRefused
+from kurir.system.regular_file import read_regular
 
 LARGEST_FILE = 1024 * 1024
 DEEPEST = 16  # tables within tables; the deepest that means anything is far less
@@ -54,9 +55,9 @@ def _extras(path: Path, uid: int) -> Iterator[Path]:
 
 def _read(path: Path, uid: int) -> Layer:
     try:
-        content = _content(path, uid)
+        content = read_regular(path, most=LARGEST_FILE, approve=lambda facts: _check_owner(path, facts, uid))
         _check_folders(path, uid)
-    except OSError as fault:
+    except (OSError, ValueError) as fault:
         raise _unusable(path, _words(fault)) from fault
     return Layer(os.fsdecode(path), _parse(path, content))
 
@@ -65,20 +66,6 @@ def _check_folders(path: Path, uid: int) -> None:
     """Both the folder in which the name stands and, behind a symbolic link, the one in which the file does."""
     for folder in dict.fromkeys((path.parent, path.resolve().parent)):
         _check_owner(folder, folder.stat(), uid)
-
-
-def _content(path: Path, uid: int) -> bytes:
-    # O_NONBLOCK: a FIFO in place of the file must not hang the start. What is checked is what was opened.
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
-    with os.fdopen(descriptor, "rb") as file:
-        facts = os.fstat(descriptor)
-        if not stat.S_ISREG(facts.st_mode):
-            raise _unusable(path, "it is not a regular file")
-        _check_owner(path, facts, uid)
-        content = file.read(LARGEST_FILE + 1)
-    if len(content) > LARGEST_FILE:
-        raise _unusable(path, f"it is larger than {LARGEST_FILE // 1024} KiB")
-    return content
 
 
 def _check_owner(path: Path, facts: os.stat_result, uid: int) -> None:

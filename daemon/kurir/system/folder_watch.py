@@ -6,11 +6,13 @@ is another inode each time, but the name changes in a folder that stays.
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import os
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
+from contextlib import suppress
 from pathlib import Path
+
+from kurir.system import libc
 
 # <sys/inotify.h>. IN_MODIFY is left out: a file that is being written is read when it is closed.
 _ATTRIB = 0x004
@@ -32,25 +34,34 @@ class FolderWatch:
 
     def __init__(self) -> None:
         """Raises OSError if the kernel gives no instance (EMFILE: max_user_instances is used up)."""
-        self._libc = ctypes.CDLL(None, use_errno=True)
-        self._libc.inotify_add_watch.argtypes = (ctypes.c_int, ctypes.c_char_p, ctypes.c_uint32)
-        self._descriptor: int = self._libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
-        if self._descriptor < 0:
-            raise _last_error()
+        self._descriptor = libc.call("inotify_init1", os.O_NONBLOCK | os.O_CLOEXEC)
         self._watches: set[int] = set()
 
     def fileno(self) -> int:
         """The descriptor, for an event loop."""
         return self._descriptor
 
+    def follow(self, paths: Collection[Path]) -> None:
+        """Watches every folder in which a change could make one of the paths mean another file, and no others.
+
+        To be called again after each report, before looking at the paths: links and folders may be others now. Raises
+        OSError if the kernel has no watch left (ENOSPC: max_user_watches).
+        """
+        # A folder may be made between the look and the watch, unseen; so look again until nothing more is found.
+        watched: frozenset[Path] | None = None
+        while (folders := frozenset[Path]().union(*map(folders_of, paths))) != watched:
+            self.watch_exactly(folders)
+            watched = folders
+
     def watch_exactly(self, folders: Iterable[Path]) -> None:
         """Watches these folders and no others. Asking again for one that was replaced watches its successor.
 
-        Raises OSError if the kernel has no watch left (ENOSPC: max_user_watches).
+        Raises OSError as `follow` does.
         """
         wanted = {watch for folder in folders if (watch := self._watch(folder)) is not None}
         for obsolete in self._watches - wanted:
-            self._libc.inotify_rm_watch(self._descriptor, obsolete)  # fails if its folder is gone, and so is the watch
+            with suppress(OSError):  # the kernel took it back when its folder was deleted
+                libc.call("inotify_rm_watch", self._descriptor, obsolete)
         self._watches = wanted
 
     def drain(self) -> bool:
@@ -68,13 +79,12 @@ class FolderWatch:
         os.close(self._descriptor)
 
     def _watch(self, folder: Path) -> int | None:
-        watch: int = self._libc.inotify_add_watch(self._descriptor, os.fsencode(folder), _CHANGES)
-        if watch >= 0:
-            return watch
-        fault = _last_error(folder)
-        if fault.errno in _PASSED_OVER:
-            return None
-        raise fault
+        try:
+            return libc.call("inotify_add_watch", self._descriptor, os.fsencode(folder), _CHANGES)
+        except OSError as fault:
+            if fault.errno in _PASSED_OVER:
+                return None
+            raise
 
 
 def folders_of(path: Path) -> frozenset[Path]:
@@ -107,8 +117,3 @@ def folders_of(path: Path) -> frozenset[Path]:
         here = Path("/") if target.is_absolute() else here
         pending.extend(reversed(target.parts[1:] if target.is_absolute() else target.parts))
     return frozenset(folders | {here})
-
-
-def _last_error(path: Path | None = None) -> OSError:
-    number = ctypes.get_errno()
-    return OSError(number, os.strerror(number), None if path is None else os.fspath(path))

@@ -21,8 +21,9 @@ from types import MappingProxyType
 from urllib.parse import quote
 
 from kurir.domain.errors import ConfigurationError
-from kurir.system.folder_watch import FolderWatch, folders_of
+from kurir.system.folder_watch import FolderWatch
 from kurir.system.redaction import Redaction
+from kurir.system.regular_file import read_regular
 
 LARGEST = 64 * 1024
 
@@ -84,9 +85,12 @@ class Secrets:
         return successor
 
     def validate(self) -> None:
-        """Reads every secret once. Raises SecretUnusable for the first that cannot be used."""
+        """Reads every secret once; what it finds is what later changes are measured by, unless a predecessor saw more.
+
+        Raises SecretUnusable for the first that cannot be used.
+        """
         for name in self._sources:
-            self._value(name)
+            self._seen.setdefault(name, _digest(self._value(name)))
 
     def fill(self, text: str, tokens: Mapping[str, str] = _NONE) -> str:
         """The text with values in place of its references, fit for a header. Raises SecretUnusable.
@@ -109,11 +113,10 @@ class Secrets:
 
     def refresh(self) -> frozenset[str]:
         """The names whose value is another than when this was last asked, or became usable or unusable."""
-        found = {name: self._digest(name) for name in self._sources}
-        changed = {name for name, digest in found.items() if name in self._seen and self._seen[name] != digest}
-        added = found.keys() - self._seen.keys() if self._seen else set()
+        found = {name: self._digest_now(name) for name in self._sources}
+        changed = frozenset(name for name, digest in found.items() if self._seen.get(name, digest) != digest)
         self._seen = found
-        return frozenset(changed | added)
+        return changed
 
     async def run(self, on_change: Callable[[frozenset[str]], None]) -> None:
         """Calls `on_change` with the names that changed, each time when the kernel reports something near their files.
@@ -131,7 +134,7 @@ class Secrets:
             while True:
                 noticed.clear()
                 watch.drain()
-                _watch_all(watch, paths)
+                watch.follow(paths)
                 if changed := self.refresh():
                     on_change(changed)
                 await noticed.wait()
@@ -158,9 +161,9 @@ class Secrets:
             raise SecretUnusable(name, "its value would be a . or .. segment of a path")
         return quote(value, safe=_IN_TARGETS)
 
-    def _digest(self, name: str) -> bytes | None:
+    def _digest_now(self, name: str) -> bytes | None:
         try:
-            return hashlib.sha256(self._value(name).encode("utf-8", "surrogateescape")).digest()
+            return _digest(self._value(name))
         except SecretUnusable:
             return None
 
@@ -187,28 +190,27 @@ class Secrets:
         if path is None:
             raise SecretUnusable(name, "$CREDENTIALS_DIRECTORY is not set; is LoadCredential= in the unit?")
         try:
-            content = self._read(name, path)
+            content = read_regular(path, most=LARGEST, approve=lambda facts: self._approve(name, path, facts))
             return content.decode("utf-8").removesuffix("\n").removesuffix("\r")
-        except UnicodeDecodeError:
+        except UnicodeDecodeError:  # its message would quote the content
             raise SecretUnusable(name, f"{path} is not text in UTF-8") from None
         except (OSError, ValueError) as fault:
             words = fault.strerror if isinstance(fault, OSError) else str(fault)
             raise SecretUnusable(name, f"{path} cannot be read: {words}") from fault
 
-    def _read(self, name: str, path: Path) -> bytes:
-        # A symbolic link is followed: administrators and orchestrators keep secrets behind them.
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
-        with os.fdopen(descriptor, "rb") as file:
-            facts = os.fstat(descriptor)
-            if not stat.S_ISREG(facts.st_mode):
-                raise SecretUnusable(name, f"{path} is not a regular file")
-            if facts.st_mode & _OTHERS or (facts.st_mode & _GROUP and facts.st_gid == _gid(self._group)):
-                raise SecretUnusable(
-                    name, f"others may read or write {path}; run chown root:kurird and chmod 0640 on it"
-                )
-            if facts.st_size > LARGEST:
-                raise SecretUnusable(name, f"{path} is larger than {LARGEST // 1024} KiB")
-            return file.read(LARGEST)
+    def _approve(self, name: str, path: Path, facts: os.stat_result) -> None:
+        exposed = facts.st_mode & _GROUP and facts.st_gid == _gid(self._group)
+        if exposed or facts.st_mode & _OTHERS:
+            raise SecretUnusable(name, f"others may read or write {path}; run chown root:kurird and chmod 0640 on it")
+
+
+def references(text: str) -> frozenset[str]:
+    """The names of the secrets that a text refers to."""
+    return frozenset(_REFERENCE.findall(text))
+
+
+def _digest(value: str) -> bytes:
+    return hashlib.sha256(value.encode("utf-8", "surrogateescape")).digest()
 
 
 def _gid(group: str) -> int | None:
@@ -216,17 +218,3 @@ def _gid(group: str) -> int | None:
         return grp.getgrnam(group).gr_gid
     except (KeyError, ValueError):
         return None
-
-
-def _watch_all(watch: FolderWatch, paths: tuple[Path, ...]) -> None:
-    """Watches every folder on the way to every path.
-
-    A folder may be made between the look and the watch, unseen; so it is looked again until nothing more is found.
-    """
-    watched: frozenset[Path] = frozenset()
-    while True:
-        folders = frozenset().union(*map(folders_of, paths))
-        if folders == watched:
-            return
-        watch.watch_exactly(folders)
-        watched = folders
