@@ -17,11 +17,11 @@ from aiohttp.client_proto import ResponseHandler
 
 from kurir.system.http.addresses import denied
 from kurir.system.http.lookup import Lookups
-from kurir.system.http.messages import Route
-from kurir.system.http.watchdog import CURRENT, unacknowledged
+from kurir.system.http.messages import Route, WireRequest
+from kurir.system.http.watchdog import CURRENT, Attempt, unacknowledged
 
 if TYPE_CHECKING:
-    from aiohttp import ClientRequest, ClientTimeout
+    from aiohttp import ClientRequest, ClientTimeout, StreamReader
     from aiohttp.connector import Connection
     from aiohttp.tracing import Trace
 
@@ -41,7 +41,10 @@ class Wire(ResponseHandler):
         self._poll = select.poll()
         self.received = 0
         self.requests = 0
-        self.user: object | None = None  # the attempt that it works for
+        self.user: Attempt | None = None  # whom it works for
+        self._content: StreamReader | None = None  # the body of the reply that is being read
+        self.broken = False  # that body did not come to its end
+        self._seam = b""  # the end of what came before, where a head may end across two packets
         self.peer = ""
         self.local = ""
 
@@ -57,12 +60,53 @@ class Wire(ResponseHandler):
 
     def data_received(self, data: bytes) -> None:
         self.received += len(data)
+        if self.user is not None and not self.user.replied:
+            data = self._hand_on_head(data)
         super().data_received(data)
+        if self.exception() is not None:
+            self._break_off()
+
+    def _hand_on_head(self, data: bytes) -> bytes:
+        """Give the head to the parser by itself and return what follows.
+
+        Where a body breaks in the same packet as its head, the parser would report neither.
+        """
+        whole = self._seam + data if self._seam else data
+        end = whole.find(b"\r\n\r\n") + 4
+        if end < 4:
+            self._seam = whole[-3:]
+            return data
+        cut = end - len(self._seam)
+        self._seam = b""
+        if cut == len(data):
+            return data
+        super().data_received(data[:cut])
+        return data[cut:]
 
     def connection_lost(self, exc: BaseException | None) -> None:
         self._descriptor = -1  # the number may soon be another file's
         self._alive.discard(self)
         super().connection_lost(exc)
+
+    def serve(self, attempt: Attempt) -> None:
+        """The next request on this connection."""
+        self.requests += 1
+        self.user = attempt
+        self._content = None
+        self.broken = False
+
+    def reading(self, content: StreamReader) -> None:
+        """The head of the reply is there; this is its body."""
+        self._content = content
+        if self.exception() is not None:
+            self._break_off()
+
+    def _break_off(self) -> None:
+        """End a body that will not end by itself: the parser has given up and tells only who waits for a head."""
+        content = self._content
+        if content is not None and not content.is_eof():
+            self.broken = True
+            content.feed_eof()
 
     def pending(self) -> int:
         """Bytes written and not acknowledged: in our buffers and in the kernel's."""
@@ -79,17 +123,19 @@ class Wire(ResponseHandler):
         """Close at once. A polite close would go on sending what is buffered, to a peer that may be gone."""
         if self._transport is not None:
             self._transport.abort()
+        self._break_off()
 
 
 class Connector(aiohttp.TCPConnector):
     """Makes the connections of one route and lends them to attempts."""
 
-    def __init__(self, route: Route, lookups: Lookups) -> None:
+    def __init__(self, route: Route, lookups: Lookups, proxy_authorization: str) -> None:
         options: dict[str, Any] = {}
         if _LIBRARY_TAKES_SOCKET_FACTORY:
             options["socket_factory"] = self._make_socket
         super().__init__(limit=0, use_dns_cache=False, resolver=lookups, keepalive_timeout=_KEEP_ALIVE, **options)
         self._route = route
+        self._proxy_authorization = proxy_authorization
         self._era = 0
         self.alive: set[Wire] = set()
         # partial is invariant in what it makes; a Wire is the ResponseHandler asked for.
@@ -120,13 +166,26 @@ class Connector(aiohttp.TCPConnector):
             wire.force_close()  # made while the network changed: good for this request at most
         if not wire.requests and wire.is_connected():
             self.alive.add(wire)
-        wire.requests += 1
-        wire.user = attempt
+        wire.serve(attempt)
         attempt.connected(wire, self._loop.time())
-        req.method = attempt.request.method  # the library writes it in capitals
-        if attempt.request.body is None and req.method not in _METHODS_WITH_A_BODY:
-            req.headers.pop("Content-Length", None)
+        self._make_exact(req, attempt.request)
         return connection
+
+    def _make_exact(self, req: ClientRequest, wanted: WireRequest) -> None:
+        """Give the library's request, of which only the framing is made, the method and headers as they shall leave.
+
+        The library would write the method in capitals and fold headers whose names differ in case alone.
+        """
+        req.method = wanted.method
+        headers = req.headers
+        if wanted.body is None and wanted.method not in _METHODS_WITH_A_BODY:
+            headers.pop("Content-Length", None)
+        headers.extend(wanted.headers)
+        if self._proxy_authorization and req.proxy and not req.is_ssl():
+            headers.add("Proxy-Authorization", self._proxy_authorization)
+        hosts = headers.getall("Host")
+        if len(hosts) > 1:
+            headers["Host"] = hosts[-1]
 
     def _make_socket(self, info: aiohappyeyeballs.AddrInfoType) -> socket.socket:
         """A socket that may connect to this address; OSError if it may not."""

@@ -25,7 +25,7 @@ def fault(error: BaseException, attempt: Attempt, *, sent: int, seconds: float) 
         sent_bytes=sent,
         received_bytes=attempt.received(),
         seconds=seconds,
-        peer=connection.peer if connection else "",
+        peer=connection.peer if connection is not None else "",
         certificate_time=is_about_time(getattr(error, "certificate_error", None)),
     )
 

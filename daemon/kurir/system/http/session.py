@@ -35,7 +35,9 @@ class Session:
     """The connections of one route."""
 
     def __init__(self, route: Route, lookups: Lookups) -> None:
-        self._connector = Connector(route, lookups)
+        self._proxy, authorization = _split_proxy(route.proxy)
+        self._tunnel_headers = {"Proxy-Authorization": authorization} if authorization else None
+        self._connector = Connector(route, lookups, authorization)
         self._client = aiohttp.ClientSession(
             connector=self._connector,
             cookie_jar=aiohttp.DummyCookieJar(),
@@ -47,7 +49,6 @@ class Session:
         # PUT and DELETE on a connection that broke would be sent a second time, unseen. There is no public switch.
         self._client._retry_connection = False
         self._scheme, _, self._authority = route.origin.partition("://")
-        self._proxy, self._authorization = _split_proxy(route.proxy)
         self.in_flight = 0  # counted by the sender
 
     @property
@@ -77,13 +78,6 @@ class Session:
     ) -> WireReply | WireFault:
         """Send the attempt's request to this target and read the reply, on one connection."""
         request = attempt.request
-        headers = request.headers
-        proxy_headers = None
-        if self._authorization:
-            if context is None:
-                headers = (*headers, ("Proxy-Authorization", self._authorization))
-            else:
-                proxy_headers = {"Proxy-Authorization": self._authorization}
         loop = asyncio.get_running_loop()
         token = CURRENT.set(attempt)
         response: aiohttp.ClientResponse | None = None
@@ -93,12 +87,11 @@ class Session:
                 request.method,
                 _url(self._scheme, self._authority, target),
                 data=None if attempt.source is None else Body(attempt.source, attempt),
-                headers=headers,
                 allow_redirects=False,
                 timeout=_timeout(attempt.connect),
                 ssl=True if context is None else context,
                 proxy=self._proxy,
-                proxy_headers=proxy_headers,
+                proxy_headers=self._tunnel_headers,
             )
             attempt.replied = True
             reply = await self._reply(attempt, response)
@@ -113,15 +106,16 @@ class Session:
 
     async def _reply(self, attempt: Attempt, response: aiohttp.ClientResponse) -> WireReply:
         request_complete = attempt.body_done
-        read = await read_body(response, attempt.keep)
         connection = attempt.connection
-        assert connection is not None
+        assert isinstance(connection, Wire)
+        connection.reading(response.content)
+        read = await read_body(response, attempt.keep)
         return WireReply(
             status=response.status,
             headers=header_pairs(response),
             body=read.kept,
             truncated=read.truncated,
-            body_complete=read.complete and not attempt.expired,
+            body_complete=read.complete and not connection.broken and not attempt.expired,
             request_complete=request_complete,
             sent_bytes=_sent(attempt),
             received_bytes=attempt.received(),

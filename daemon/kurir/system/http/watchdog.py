@@ -113,7 +113,8 @@ class Attempt:
 
     def received(self) -> int:
         """Bytes received for this request so far."""
-        return self.connection.received - self.received_before if self.connection else 0
+        connection = self.connection
+        return connection.received - self.received_before if connection is not None else 0
 
     def look(self, now: float) -> None:
         """Notice progress, or end the attempt if there was none for too long."""
