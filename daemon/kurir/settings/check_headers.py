@@ -7,28 +7,36 @@ from __future__ import annotations
 
 import re
 
-# RFC 9110, section 5.6.2
-_TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,256}")
-_CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
-_MEDIA_TYPE = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+/[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+from kurir.domain.errors import Refused
+from kurir.domain.heads import FRAMING, OURS, check_method, check_name, check_value
 
-# Framing, hop-by-hop, and what the daemon itself says: whoever sets these makes the request mean something else.
-_OURS = frozenset(
-    ("content-length", "transfer-encoding", "connection", "keep-alive", "te", "trailer", "upgrade", "expect")
-)
-_OUR_PREFIXES = ("proxy-", "kurir-")
+_MEDIA_TYPE = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+/[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 
 
 def token_fault(text: str) -> str:
-    """Why it is no header name or method."""
-    return "" if _TOKEN.fullmatch(text) else "it is not a token (letters, digits and !#$%&'*+-.^_`|~)"
+    """Why it is no header name."""
+    try:
+        check_name(text)
+    except Refused:
+        return "it is not a token (letters, digits and !#$%&'*+-.^_`|~)"
+    return ""
+
+
+def method_fault(text: str) -> str:
+    """Why it is no method of a request that delivers something."""
+    try:
+        check_method(text)
+    except Refused as refused:
+        return refused.detail
+    return ""
 
 
 def value_fault(text: str) -> str:
     """Why it is no header value."""
-    if _CONTROL.search(text):
-        return "its value holds a control character (CR, LF, NUL or the like)"
-    return "its value begins or ends with white space" if text != text.strip() else ""
+    try:
+        return "" if check_value(text, "") == text else "its value begins or ends with white space"
+    except Refused as refused:
+        return f"its value {refused.detail}"
 
 
 def destination_header_fault(name: str) -> str:
@@ -63,6 +71,6 @@ def _forbidden(name: str) -> str:
     lowered = name.lower()
     if lowered == "content-type":
         return "the payload has its own; set content_type in the topic"
-    if lowered in _OURS or lowered.startswith(_OUR_PREFIXES):
+    if lowered in FRAMING - {"host"} or lowered.startswith(OURS):
         return "it is never settable; it frames the message or belongs to the connection or to the daemon"
     return ""

@@ -49,9 +49,7 @@ class AccessTable(msgspec.Struct, frozen=True, kw_only=True):
     ] = "https"
     adhoc_deny: Annotated[
         tuple[str, ...],
-        Meta(
-            description="Addresses such a job never connects to: loopback, link-local, private, multicast, a network."
-        ),
+        Meta(description="Addresses such a job never connects to: loopback, link-local, or a network."),
     ] = ("loopback", "link-local")
 
 

@@ -6,7 +6,7 @@ from collections.abc import Container, Mapping
 from types import MappingProxyType
 
 from kurir.domain.policy import Destination, Needs, Topic
-from kurir.settings.check_headers import media_type_fault, token_fault, topic_header_fault
+from kurir.settings.check_headers import media_type_fault, method_fault, topic_header_fault
 from kurir.settings.check_names import (
     audience_fault,
     hours_fault,
@@ -93,17 +93,11 @@ def _destination(table: TopicTable, scope: Scope, destinations: Mapping[str, Des
 
 
 def _check_request(table: TopicTable, scope: Scope, secrets: Container[str]) -> None:
-    scope.check("method", token_fault(table.method) or _method_fault(table.method))
+    scope.check("method", method_fault(table.method))
     if table.path:
         scope.check("path", path_fault(table.path) or reference_fault(table.path, secrets))
     if table.content_type:
         scope.check("content_type", media_type_fault(table.content_type) or any_reference_fault(table.content_type))
-
-
-def _method_fault(method: str) -> str:
-    if method != method.upper():
-        return "methods are written in capitals"
-    return "it does not carry a request to a server" if method in ("CONNECT", "TRACE") else ""
 
 
 def _check_people(table: TopicTable, scope: Scope) -> None:

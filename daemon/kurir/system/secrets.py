@@ -28,7 +28,7 @@ from kurir.system.regular_file import read_regular
 LARGEST = 64 * 1024
 
 _REFERENCE = re.compile(r"\{secret:([^{}]*)\}")
-_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _OTHERS = stat.S_IROTH | stat.S_IWOTH
 _GROUP = stat.S_IRGRP | stat.S_IWGRP
 _IN_TARGETS = ":@-._~"  # left as they are within a path or a query; everything else that matters there is escaped
