@@ -142,6 +142,8 @@ class Holds:
     def impose(self, hold: Hold, detail: str, now: int, duration: int | None) -> bool:
         """A hold starts or goes on. Returns whether it is new."""
         before = self.standing.get(hold)
+        if before is not None and not before.timed and now < before.until:
+            return False  # several attempts were under way when the first met it: that is one strike, not many
         strikes = before.strikes + 1 if before else 0
         if duration is None:
             ladder = PORTAL_LADDER if hold is Hold.PORTAL else PROBE_LADDER

@@ -197,3 +197,6 @@ SELECT 1 FROM jobs WHERE uid = ? AND owner = ? AND state = 5;
 -- A row that cannot be decoded: what may be broken in it is cleared, so that it can be shown.
 UPDATE jobs SET state = 6, reason = NULL, headers = NULL, unless = NULL, last_error = ?, wall_updated = ?, ended_at = ?,
     wall_ended = ?, holds_line = 0, lease = NULL WHERE id = ?;
+
+-- name: unlease
+UPDATE jobs SET state = 0, lease = NULL WHERE id = ? AND state = 4;

@@ -6,6 +6,9 @@ SELECT value FROM meta WHERE key = ?;
 -- name: meta_set
 INSERT INTO meta (key, value) VALUES (?1, ?2) ON CONFLICT (key) DO UPDATE SET value = ?2;
 
+-- name: touch
+INSERT INTO meta (key, value) VALUES ('probe', 1) ON CONFLICT (key) DO UPDATE SET value = value + 1;
+
 -- name: lanes
 SELECT id, topic, destination, owner, needs, open_ms FROM lanes;
 
@@ -105,6 +108,7 @@ DELETE FROM attempts WHERE job = ?;
 -- name: delete_parents
 DELETE FROM successions WHERE parent = ?;
 
--- name: body_files
--- Whether a file of a body still belongs to a job.
-SELECT 1 FROM jobs WHERE uid = ? AND body_kind = 2;
+-- name: body_digest
+-- Which payload file belongs to a job, if one does.
+SELECT digest FROM jobs WHERE uid = ? AND body_kind = 2;
+

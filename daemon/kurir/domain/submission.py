@@ -1,0 +1,78 @@
+"""What a program says when it submits a job: the members of `POST /v1/jobs`, typed, unchecked against any policy."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+Text = Annotated[str, Meta(max_length=4096)]
+Key = Annotated[str, Meta(max_length=1024)]
+
+
+class Unique(Struct, frozen=True, forbid_unknown_fields=True):
+    """At most one live job of this key, and what happens to a second one."""
+
+    key: Key
+    policy: Literal["keep", "replace", "append"] = "keep"
+
+
+class NeedsGiven(Struct, frozen=True, forbid_unknown_fields=True):
+    """What must hold before the job may go; a member that is missing is the topic's."""
+
+    network: Text | UnsetType = UNSET
+    power: Literal["any", "external", "not_low"] | UnsetType = UNSET
+    hours: Text | UnsetType = UNSET
+
+
+class Unless(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """What makes the job unwanted when it comes up: that job is done, or a newer one of its ordering key waits."""
+
+    job: Text | None = None
+    newer_in_key: bool = False
+
+
+class Submission(Struct, frozen=True, forbid_unknown_fields=True):
+    """One job as a program wants it. Durations are strings such as "30s"."""
+
+    topic: Key | None = None
+    url: Annotated[str, Meta(max_length=8192)] | None = None
+    method: Text | None = None
+    payload: msgspec.Raw | UnsetType = UNSET
+    body_text: str | UnsetType = UNSET
+    body_base64: str | UnsetType = UNSET
+    content_type: Text | None = None
+    headers: dict[str, str] | None = None
+    path: Annotated[str, Meta(max_length=8192)] | None = None
+    query: Annotated[str, Meta(max_length=8192)] | None = None
+    idempotency_key: Key | None = None
+    priority: Annotated[int, Meta(ge=-100, le=100)] | None = None
+    ordering_key: Key | None = None
+    unique: Unique | None = None
+    delay: Text | None = None
+    not_before: Text | None = None
+    expires_in: Text | None = None
+    max_attempts: Annotated[int, Meta(ge=1, le=1_000_000)] | None = None
+    needs: NeedsGiven | None = None
+    urgency: Literal["now", "soon", "whenever"] | None = None
+    after: list[Text] | None = None
+    unless: Unless | None = None
+    correlation_id: Key | None = None
+
+
+class Edit(Struct, frozen=True, forbid_unknown_fields=True):
+    """What a person changes about a job that has not gone."""
+
+    payload: msgspec.Raw | UnsetType = UNSET
+    body_text: str | UnsetType = UNSET
+    body_base64: str | UnsetType = UNSET
+    content_type: Text | UnsetType = UNSET
+    headers: dict[str, str] | UnsetType = UNSET
+    path: Annotated[str, Meta(max_length=8192)] | UnsetType = UNSET
+    query: Annotated[str, Meta(max_length=8192)] | UnsetType = UNSET
+    priority: Annotated[int, Meta(ge=-100, le=100)] | UnsetType = UNSET
+    delay: Text | UnsetType = UNSET
+    expires_in: Text | UnsetType = UNSET
+    keep_key: bool = False
+    accept_duplicate: bool = False

@@ -1,0 +1,59 @@
+"""The one alarm of the daemon: who wants to be woken when, on device time. Nothing due means no timer at all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from kurir.domain.events import Emit, WokeUp
+from kurir.system.clock import Clock
+
+
+@dataclass(frozen=True, slots=True)
+class _Booking:
+    at: int
+    call: Callable[[], None]
+
+
+class Agenda:
+    """Bookings by name; a new one of the same name replaces the old one."""
+
+    def __init__(self, clock: Clock, emit: Emit) -> None:
+        self._clock = clock
+        self._emit = emit
+        self._bookings: dict[str, _Booking] = {}
+        self._alarm = clock.alarm(self._ring)
+
+    def now(self) -> int:
+        return self._clock.now()
+
+    def book(self, name: str, at: int | None, call: Callable[[], None]) -> None:
+        """Be called once at device time `at`; None cancels."""
+        if at is None:
+            self.cancel(name)
+            return
+        known = self._bookings.get(name)
+        if known is not None and known.at == at:
+            return
+        self._bookings[name] = _Booking(at, call)
+        self._set()
+
+    def cancel(self, name: str) -> None:
+        if self._bookings.pop(name, None) is not None:
+            self._set()
+
+    def close(self) -> None:
+        self._bookings.clear()
+        self._alarm.close()
+
+    def _set(self) -> None:
+        self._alarm.set(min((b.at for b in self._bookings.values()), default=None))
+
+    def _ring(self) -> None:
+        now = self._clock.now()
+        due = [name for name, booking in self._bookings.items() if booking.at <= now]
+        calls = [(name, self._bookings.pop(name).call) for name in due]
+        for name, call in calls:
+            self._emit(WokeUp(name))
+            call()
+        self._set()

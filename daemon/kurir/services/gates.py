@@ -1,0 +1,332 @@
+"""May a lane send now, how much, and if not, why not. Dispatching and `why` both ask here, and nowhere else."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from kurir.domain.conditions import Conditions, Reach, blocks, reach_block, reachability
+from kurir.domain.events import DestinationClosed, DestinationHeld, DestinationOpened, DestinationReleased, Emit
+from kurir.domain.health import OPEN, Breaker, Bucket, Gate, Holds, Pass
+from kurir.domain.hours import Hours
+from kurir.domain.job import Job
+from kurir.domain.outcome import Hold, HoldDestination, Interrupted, RetryLater, Unreachable, Verdict
+from kurir.domain.policy import MINUTE, Destination, Needs, Topic
+from kurir.domain.retry import Uniform, delay
+from kurir.services.registry import Registry, health_key, needs_of, place
+from kurir.store.catalog import Lane
+from kurir.system.clock import Clock
+
+
+@dataclass(slots=True)
+class Health:
+    """What is known of a destination: its breaker, holds and rate, and what is under way."""
+
+    breaker: Breaker
+    holds: Holds
+    bucket: Bucket | None
+    in_flight: int = 0
+    resume_at: int = 0  # after a reconnect: when its first attempt starts
+    backed_off: bool = True  # jobs may wait because of an outage (unknown after a start)
+    wall_success: int | None = None
+
+
+@dataclass(slots=True)
+class TopicLoad:
+    """What is under way of a topic, and its own rate."""
+
+    bucket: Bucket | None
+    in_flight: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class LaneGate:
+    """The answer for one lane: how many may start now (as a probe: one), and what shuts it."""
+
+    room: int
+    probe: bool = False
+    shut: Gate | None = None
+    young_only: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """What the end of an attempt did to its destination."""
+
+    forgive: bool = False  # it answers again: backoff that its outage caused is over
+    held: tuple[tuple[Hold, str], ...] = ()
+    released: tuple[Hold, ...] = ()
+
+
+@dataclass(slots=True)
+class Gates:
+    """Everything that shuts a lane. Pauses are names; the rest is computed from facts that others report."""
+
+    registry: Registry
+    clock: Clock
+    conditions: Callable[[], Conditions]
+    emit: Emit
+    uniform: Uniform
+    paused_topics: set[str] = field(default_factory=set)
+    paused_destinations: set[str] = field(default_factory=set)
+    health: dict[str, Health] = field(default_factory=dict)
+    topics: dict[str, TopicLoad] = field(default_factory=dict)
+    _needs: dict[str, Needs] = field(default_factory=dict)
+
+    def lane(self, lane: Lane, now: int) -> LaneGate:
+        """Whether and how much this lane may send."""
+        topic, destination = self._configured(lane)
+        if topic is None or destination is None:
+            return LaneGate(0, shut=self._first(self._unconfigured(lane)))
+        standing = self._standing(lane, topic, destination, now)
+        if standing is not None:
+            return LaneGate(0, shut=standing)
+        health, load = self.health_of(lane, destination), self.load_of(topic)
+        probe = False
+        for gate in (health.holds.gate(now, health.in_flight), health.breaker.gate(now, health.in_flight)):
+            if gate.passes is Pass.SHUT:
+                return LaneGate(0, shut=gate)
+            probe = probe or gate.passes is Pass.PROBE
+        room = destination.concurrency - health.in_flight
+        if topic.concurrency:
+            room = min(room, topic.concurrency - load.in_flight)
+        if room <= 0:
+            return LaneGate(0, shut=Gate(Pass.SHUT, "concurrency", self._busy(topic, destination, load)))
+        for bucket in (health.bucket, load.bucket):
+            if bucket is not None:
+                gate = bucket.gate(now)
+                if gate.passes is Pass.SHUT:
+                    return LaneGate(0, shut=gate)
+                room = min(room, bucket.available(now))
+        if probe or health.breaker.cautious:
+            room = 1
+        if now < health.resume_at:
+            gate = Gate(Pass.SHUT, "reconnect", "spread out after a reconnect", health.resume_at)
+            return LaneGate(room, probe, gate, young_only=True)
+        return LaneGate(room, probe)
+
+    def why(self, lane: Lane, now: int) -> list[Gate]:
+        """Everything that shuts the lane, for people."""
+        topic, destination = self._configured(lane)
+        if topic is None or destination is None:
+            return self._unconfigured(lane)
+        health, load = self.health_of(lane, destination), self.load_of(topic)
+        found = self._pauses(lane, topic) + self._unmet(lane, destination, now)
+        found += [health.holds.gate(now, health.in_flight), health.breaker.gate(now, health.in_flight)]
+        found += [bucket.gate(now) for bucket in (health.bucket, load.bucket) if bucket is not None]
+        if health.in_flight >= destination.concurrency or (topic.concurrency and load.in_flight >= topic.concurrency):
+            found.append(Gate(Pass.SHUT, "concurrency", self._busy(topic, destination, load)))
+        if now < health.resume_at:
+            found.append(Gate(Pass.SHUT, "reconnect", "spread out after a reconnect", health.resume_at))
+        return [gate for gate in found if gate.passes is Pass.SHUT]
+
+    def tryable(self, lane: Lane, now: int) -> bool:
+        """Whether the destination could be tried as far as network, needs and pauses go (give_up_after counts this)."""
+        topic, destination = self._configured(lane)
+        return topic is not None and destination is not None and self._standing(lane, topic, destination, now) is None
+
+    def started(self, lane: Lane, now: int) -> None:
+        """An attempt of this lane begins."""
+        topic, destination = self._configured(lane)
+        if topic is None or destination is None:
+            return
+        health, load = self.health_of(lane, destination), self.load_of(topic)
+        health.in_flight += 1
+        load.in_flight += 1
+        for bucket in (health.bucket, load.bucket):
+            if bucket is not None:
+                bucket.take(now)
+
+    def finished(self, lane: Lane) -> None:
+        """An attempt of this lane is over, whatever came of it."""
+        health = self.health.get(health_key(lane))
+        if health is not None and health.in_flight:
+            health.in_flight -= 1
+        load = self.topics.get(lane.topic)
+        if load is not None and load.in_flight:
+            load.in_flight -= 1
+
+    def judged(self, lane: Lane, job: Job, verdict: Verdict, now: int, *, others_due: bool) -> Ended:
+        """Learn from the end of an attempt what it says about the destination."""
+        destination = self.registry.destination(lane)
+        if destination is None:
+            return Ended()
+        health = self.health_of(lane, destination)
+        match verdict:
+            case Interrupted():
+                return Ended()
+            case Unreachable() | RetryLater(sick=True):
+                health.backed_off = True
+                if health.breaker.failed(job.id, now, others_due=others_due):
+                    self.emit(DestinationOpened(_public(lane), verdict.detail))
+                held = self._asked_pause(health, verdict, now) if isinstance(verdict, RetryLater) else ()
+                return Ended(held=held)
+            case HoldDestination():
+                return self._hold(lane, health, job, verdict, destination, now)
+            case RetryLater():
+                held = self._asked_pause(health, verdict, now)
+                return self._answered(lane, health, now, held)
+            case _:
+                return self._answered(lane, health, now)
+
+    def release(self, lane_key: str, name: str, *holds: Hold) -> list[Hold]:
+        """End holds whose cause is gone."""
+        health = self.health.get(lane_key)
+        released = health.holds.release(*holds) if health is not None else []
+        for hold in released:
+            self.emit(DestinationReleased(name, hold))
+        return released
+
+    def reconnected(self, now: int, spread: int) -> None:
+        """The network really changed: probe at once, one attempt at a time, spread over destinations and devices."""
+        for health in self.health.values():
+            health.breaker.start_anew(now)
+            health.breaker.cautious = True
+            health.resume_at = now + round(self.uniform(0, spread)) if spread else 0
+
+    def start_anew(self, now: int) -> None:
+        """A person wants it tried now: breaker waits are over, everything else stays."""
+        for health in self.health.values():
+            health.breaker.start_anew(now)
+
+    def adopt(self, registry: Registry) -> list[str]:
+        """Take over a new configuration. Returns the destinations that start afresh because their access changed."""
+        afresh = []
+        for name, new in registry.destinations.items():
+            old = self.registry.destinations.get(name)
+            health = self.health.get(name)
+            if old is None or health is None:
+                continue
+            if (old.url, old.tls, old.headers, old.proxy) != (new.url, new.tls, new.headers, new.proxy):
+                self.health[name] = self._fresh(new, health.in_flight)
+                afresh.append(name)
+                continue
+            health.breaker.policy = new.breaker
+            if old.rate != new.rate:
+                health.bucket = Bucket(new.rate) if new.rate else None
+        for name, load in self.topics.items():
+            topic = registry.topics.get(name)
+            load.bucket = Bucket(topic.rate) if topic is not None and topic.rate else None
+        self.registry = registry
+        return afresh
+
+    def health_of(self, lane: Lane, destination: Destination) -> Health:
+        key = health_key(lane)
+        found = self.health.get(key)
+        if found is None:
+            found = self.health[key] = self._fresh(destination, 0)
+        return found
+
+    def load_of(self, topic: Topic) -> TopicLoad:
+        found = self.topics.get(topic.name)
+        if found is None:
+            found = self.topics[topic.name] = TopicLoad(Bucket(topic.rate) if topic.rate else None)
+        return found
+
+    def needs(self, lane: Lane) -> Needs:
+        found = self._needs.get(lane.needs)
+        if found is None:
+            found = self._needs[lane.needs] = needs_of(lane.needs)
+        return found
+
+    def _fresh(self, destination: Destination, in_flight: int) -> Health:
+        bucket = Bucket(destination.rate) if destination.rate else None
+        return Health(Breaker(destination.breaker, self.uniform), Holds(), bucket, in_flight)
+
+    def _configured(self, lane: Lane) -> tuple[Topic | None, Destination | None]:
+        return self.registry.topic(lane.topic, lane.destination), self.registry.destination(lane)
+
+    def _unconfigured(self, lane: Lane) -> list[Gate]:
+        topic = self.registry.topic(lane.topic, lane.destination)
+        if topic is not None and topic.local:
+            return [Gate(Pass.SHUT, "consumer", "waits for a local consumer to lease it")]
+        what = f"topic {lane.topic}" if topic is None else f"destination {lane.destination}"
+        return [Gate(Pass.SHUT, "parked", f"the {what} is not configured any more")]
+
+    def _standing(self, lane: Lane, topic: Topic, destination: Destination, now: int) -> Gate | None:
+        return self._first(self._pauses(lane, topic)) or self._first(self._unmet(lane, destination, now))
+
+    @staticmethod
+    def _first(gates: list[Gate]) -> Gate | None:
+        return gates[0] if gates else None
+
+    def _pauses(self, lane: Lane, topic: Topic) -> list[Gate]:
+        found = []
+        if topic.name in self.paused_topics:
+            found.append(Gate(Pass.SHUT, "paused", f"the topic {topic.name} is paused"))
+        if lane.destination in self.paused_destinations:
+            found.append(Gate(Pass.SHUT, "paused", f"the destination {lane.destination} is paused"))
+        return found
+
+    def _unmet(self, lane: Lane, destination: Destination, now: int) -> list[Gate]:
+        conditions = self.conditions()
+        where = place(destination)
+        found = []
+        unreachable = reach_block(conditions.network, reachability(conditions.network, where))
+        if unreachable is not None:
+            found.append(Gate(Pass.SHUT, unreachable.kind, unreachable.detail))
+        needs = self.needs(lane)
+        minute = self._local_minute() if needs.hours else None
+        for block in blocks(needs, conditions, local_minute=minute, place=where):
+            until = None
+            if block.kind == "hours" and minute is not None:
+                until = now + Hours.parse(needs.hours).until_change(minute) * MINUTE
+            found.append(Gate(Pass.SHUT, block.kind, block.detail, until))
+        return found
+
+    def _local_minute(self) -> int | None:
+        if not self.clock.trusted():
+            return None
+        local = time.localtime(self.clock.wall() / 1000)
+        return local.tm_hour * 60 + local.tm_min
+
+    def _asked_pause(self, health: Health, verdict: RetryLater, now: int) -> tuple[tuple[Hold, str], ...]:
+        if verdict.not_before is None:
+            return ()
+        health.holds.impose(Hold.RETRY_AFTER, verdict.detail, now, verdict.not_before)
+        return ((Hold.RETRY_AFTER, verdict.detail),)
+
+    def _hold(
+        self, lane: Lane, health: Health, job: Job, verdict: HoldDestination, destination: Destination, now: int
+    ) -> Ended:
+        closed = health.breaker.succeeded() if verdict.hold is not Hold.PORTAL else False
+        if closed:
+            self.emit(DestinationClosed(_public(lane)))
+        if verdict.hold is Hold.GONE and not health.holds.gone(job.id):
+            return Ended()
+        duration = verdict.duration
+        if duration is None and verdict.hold is Hold.RETRY_AFTER:
+            duration = delay(destination.retry, job.failures, self.uniform)
+        if health.holds.impose(verdict.hold, verdict.detail, now, duration):
+            self.emit(DestinationHeld(_public(lane), verdict.hold, verdict.detail))
+        return Ended(held=((verdict.hold, verdict.detail),))
+
+    def _answered(self, lane: Lane, health: Health, now: int, held: tuple[tuple[Hold, str], ...] = ()) -> Ended:
+        """The destination itself answered something that no hold is about."""
+        if health.breaker.succeeded():
+            self.emit(DestinationClosed(_public(lane)))
+        health.resume_at = 0
+        health.wall_success = self.clock.wall()
+        released = tuple(health.holds.answered(now))
+        for hold in released:
+            self.emit(DestinationReleased(_public(lane), hold))
+        forgive, health.backed_off = health.backed_off, False
+        return Ended(forgive, held, released)
+
+    def _busy(self, topic: Topic, destination: Destination, load: TopicLoad) -> str:
+        if topic.concurrency and load.in_flight >= topic.concurrency:
+            return f"{topic.concurrency} attempts of the topic are under way, its limit"
+        return f"{destination.concurrency} attempts to the destination are under way, its limit"
+
+
+def network_shut(gate: Gate | None) -> bool:
+    """Whether a lane waits for the network."""
+    return gate is not None and gate.kind == "network"
+
+
+def _public(lane: Lane) -> str:
+    return lane.destination
+
+
+__all__ = ["OPEN", "Ended", "Gates", "Health", "LaneGate", "Reach", "TopicLoad", "network_shut"]

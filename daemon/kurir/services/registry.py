@@ -1,0 +1,85 @@
+"""Topics and destinations as configured now, also for jobs that were accepted under another configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import msgspec
+
+from kurir.domain.conditions import Place
+from kurir.domain.job import ADHOC_TOPIC, OUTBOX_PREFIX
+from kurir.domain.network import place_of
+from kurir.domain.policy import Access, Destination, Limits, Needs, Ordering, Retention, Topic
+from kurir.store.catalog import Lane
+
+
+class _LaneNeeds(msgspec.Struct, frozen=True):
+    network: str = "any"
+    power: str = "any"
+    hours: str = ""
+    urgency: str = "now"
+
+
+_decode = msgspec.json.Decoder(_LaneNeeds)
+
+
+def needs_text(needs: Needs, urgency: str) -> str:
+    """The canonical form of needs that names a lane."""
+    return msgspec.json.encode(_LaneNeeds(needs.network, needs.power, needs.hours, urgency)).decode()
+
+
+def needs_of(text: str) -> Needs:
+    """The needs of a lane; a text that cannot be read needs nothing."""
+    try:
+        found = _decode.decode(text)
+    except msgspec.MsgspecError:
+        return Needs()
+    return Needs(network=found.network, power=found.power, hours=found.hours)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Registry:
+    """What the operator configured. Frozen: a reload makes a new one, and who holds one sees one state of affairs."""
+
+    topics: Mapping[str, Topic]
+    destinations: Mapping[str, Destination]
+    access: Access
+    limits: Limits
+    retention: Retention
+
+    def topic(self, name: str, destination: str = "") -> Topic | None:
+        """A topic by name; the implied ones of ad-hoc jobs and of the outbox included. None: not configured."""
+        found = self.topics.get(name)
+        if found is not None:
+            return found
+        if name == ADHOC_TOPIC:
+            return Topic(name=name, destination=destination) if self.access.adhoc != "none" else None
+        if name.startswith(OUTBOX_PREFIX) and name[len(OUTBOX_PREFIX) :] in self.destinations:
+            return Topic(name=name, destination=name[len(OUTBOX_PREFIX) :], ordering=Ordering.KEY)
+        return None
+
+    def destination(self, lane: Lane) -> Destination | None:
+        """Where the jobs of a lane go now. None: its topic or destination is no longer configured."""
+        if lane.topic == ADHOC_TOPIC:
+            if self.access.adhoc == "none":
+                return None
+            return Destination(name=lane.destination, url=lane.destination, adhoc=True)
+        topic = self.topic(lane.topic)
+        if topic is None or topic.destination is None:
+            return None
+        # The destination that a job was accepted for counts, not the one that its topic names today.
+        return self.destinations.get(lane.destination)
+
+
+def health_key(lane: Lane) -> str:
+    """What shares one breaker, one set of holds and one rate: a destination, or an owner's use of an origin."""
+    return f"{lane.owner}@{lane.destination}" if lane.topic == ADHOC_TOPIC else lane.destination
+
+
+def place(destination: Destination) -> Place:
+    """Whether a destination is on this device, so that no network is needed to reach it."""
+    host = destination.url.split("://", 1)[-1].split("/", 1)[0].rsplit("@", 1)[-1]
+    if host.startswith("["):
+        return place_of(host[: host.find("]") + 1])
+    return place_of(host.rsplit(":", 1)[0])

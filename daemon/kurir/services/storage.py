@@ -1,0 +1,202 @@
+"""The store as the services use it: it says yes only when something is kept, and it says when it cannot.
+
+A full disk or a failing one is a state, not an error of one caller. While it lasts new jobs are refused clearly,
+nothing is claimed, outcomes wait in memory, and one small write every few seconds finds out when it is over. A full
+disk gives up the reserve first, so that outcomes and deletes still fit.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Protocol, TypeVar
+
+from kurir.domain.errors import DiskFull, Refused, StoreCorrupt, StoreFailing
+from kurir.domain.events import Emit, StoreDegraded, StoreRecovered
+from kurir.domain.policy import SECOND
+from kurir.services.agenda import Agenda
+from kurir.store.catalog import Catalog
+from kurir.store.meta import touch
+from kurir.store.tx import Tally, Tx
+from kurir.store.writer import Sync, Writer
+
+T = TypeVar("T")
+RETRY_EVERY = 5 * SECOND
+"""How often a store that fails is tried, in milliseconds. Only while it fails."""
+
+DISK_FULL = "disk_full"
+STORE_FAILING = "store_failing"
+_BOOKING = "storage"
+
+
+class Reserve(Protocol):
+    """Disk space that is held back for outcomes and deletes."""
+
+    def release(self) -> bool:
+        """Give it up. False if there was none."""
+
+    def allocate(self) -> bool:
+        """Take it again. False if the disk has no room for it."""
+
+
+class Storage:
+    """Writes for everybody, and the health of the disk beneath."""
+
+    def __init__(
+        self, writer: Writer, catalog: Catalog, folder: Path, reserve: Reserve, agenda: Agenda, emit: Emit
+    ) -> None:
+        self.catalog = catalog
+        self.folder = folder
+        self.corrupt: asyncio.Future[StoreCorrupt] = asyncio.get_running_loop().create_future()
+        self.disk_reserve = 0
+        self.recovered: list[Callable[[], None]] = []
+        self._writer = writer
+        self._reserve = reserve
+        self._agenda = agenda
+        self._emit = emit
+        self._trouble: str | None = None
+        self._stuck: list[Callable[[], None]] = []
+
+    @property
+    def tally(self) -> Tally:
+        return self._writer.tally
+
+    @property
+    def healthy(self) -> bool:
+        """Whether jobs may be claimed."""
+        return self._trouble is None
+
+    @property
+    def trouble(self) -> str | None:
+        return self._trouble
+
+    def free_bytes(self) -> int:
+        """What is left on the file system for the daemon's user."""
+        try:
+            found = os.statvfs(self.folder)
+        except OSError:
+            return 0
+        return found.f_bavail * found.f_frsize
+
+    def require_room(self) -> None:
+        """Raise Refused when the store could not keep a new job."""
+        if self._trouble == STORE_FAILING:
+            raise Refused("storage_failing", "cannot accept the job: the store cannot be written; it is tried again")
+        free = self.free_bytes()
+        self._writer.separate = free < 2 * self.disk_reserve
+        if self._trouble == DISK_FULL or free < self.disk_reserve:
+            raise Refused(
+                "disk_full",
+                f"cannot accept the job: {free // 1024} KiB are free on the disk, below the reserve of"
+                f" {self.disk_reserve // 1024} KiB; free some space",
+            )
+
+    async def promise(self, run: Callable[[Tx], T]) -> T:
+        """A write whose success somebody will be told: on the disk when this returns.
+
+        Raises Refused `disk_full` or `storage_failing` when it cannot be kept.
+        """
+        try:
+            return await self._writer.submit(run, Sync.PROMISE)
+        except DiskFull as fault:
+            self._fell_ill(DISK_FULL, str(fault))
+            raise Refused("disk_full", "cannot keep it: the disk is full; free some space") from fault
+        except StoreFailing as fault:
+            self._fell_ill(STORE_FAILING, str(fault))
+            raise Refused(
+                "storage_failing", "cannot keep it: the store cannot be written; it is tried again"
+            ) from fault
+        except StoreCorrupt as fault:
+            self._broke(fault)
+            raise Refused("storage_failing", "cannot keep it: the database is damaged; it is being replaced") from fault
+
+    def outcome(self, run: Callable[[Tx], T]) -> Awaitable[T]:
+        """A write that must happen, now or when the store works again. Queued at once, in order."""
+        future = self._writer.submit(run, Sync.OUTCOME)
+        return self._insist(run, future)
+
+    def attempt(self, run: Callable[[Tx], T]) -> asyncio.Future[T]:
+        """A write that may fail (a claim); the caller tells `failed` about it."""
+        return self._writer.submit(run, Sync.OUTCOME)
+
+    def failed(self, fault: BaseException) -> None:
+        """A write failed: the store's health follows. Anything but a fault of the store is raised again."""
+        match fault:
+            case DiskFull():
+                self._fell_ill(DISK_FULL, str(fault))
+            case StoreFailing():
+                self._fell_ill(STORE_FAILING, str(fault))
+            case StoreCorrupt():
+                self._broke(fault)
+            case _:
+                raise fault
+
+    async def alone(self, run: Callable[[Tx], T]) -> T:
+        """Something that manages transactions itself, on the writer's thread."""
+        return await self._writer.submit(run, Sync.PROMISE, alone=True)
+
+    async def probe(self) -> None:
+        """Do one small write. Raises the store's fault if it fails."""
+        await self._writer.submit(touch, Sync.PROMISE)
+
+    async def close(self) -> None:
+        self._agenda.cancel(_BOOKING)
+        await self._writer.close()
+
+    async def _insist(self, run: Callable[[Tx], T], future: asyncio.Future[T]) -> T:
+        while True:
+            try:
+                return await asyncio.shield(future)
+            except (StoreFailing, StoreCorrupt) as fault:
+                self.failed(fault)
+                if isinstance(fault, DiskFull) and self._reserve.release():
+                    future = self._writer.submit(run, Sync.OUTCOME)
+                    continue
+            await self._until_well()
+            future = self._writer.submit(run, Sync.OUTCOME)
+
+    async def _until_well(self) -> None:
+        if self._trouble is None:
+            return
+        well = asyncio.Event()
+        self._stuck.append(well.set)
+        await well.wait()
+
+    def _fell_ill(self, reason: str, detail: str) -> None:
+        if self._trouble != reason:
+            if self._trouble is not None:
+                self._emit(StoreRecovered(self._trouble))
+            self._trouble = reason
+            self._emit(StoreDegraded(reason, detail))
+        self._agenda.book(_BOOKING, self._agenda.now() + RETRY_EVERY, self._try_again)
+
+    def _broke(self, fault: StoreCorrupt) -> None:
+        if not self.corrupt.done():
+            self.corrupt.set_result(fault)
+
+    def _try_again(self) -> None:
+        self._writer.submit(touch, Sync.PROMISE).add_done_callback(self._tried)
+
+    def _tried(self, future: asyncio.Future[None]) -> None:
+        fault = None if future.cancelled() else future.exception()
+        if fault is not None:
+            self.failed(fault)
+            return
+        # A full disk is over when there is room for jobs again, not when one byte fitted.
+        if self._trouble == DISK_FULL and not (self.free_bytes() >= self.disk_reserve and self._reserve.allocate()):
+            self._let_go()
+            self._agenda.book(_BOOKING, self._agenda.now() + RETRY_EVERY, self._try_again)
+            return
+        reason, self._trouble = self._trouble, None
+        if reason is not None:
+            self._emit(StoreRecovered(reason))
+        self._let_go()
+        for tell in self.recovered:
+            tell()
+
+    def _let_go(self) -> None:
+        stuck, self._stuck = self._stuck, []
+        for tell in stuck:
+            tell()

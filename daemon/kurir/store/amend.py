@@ -1,0 +1,171 @@
+"""What people do to jobs: cancel, discard, retry, edit. Each is one transaction on one row, guarded by its place."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from kurir.domain.errors import Refused
+from kurir.domain.instant import Now
+from kurir.domain.job import BodyKind, ErrorKind, Job, JobError, Place, Reason
+from kurir.domain.lifecycle import Step, after
+from kurir.store import lines
+from kurir.store.catalog import Catalog
+from kurir.store.end import account, end_row, remember_key
+from kurir.store.rows import headers_to, job_from, with_columns
+from kurir.store.statements import load
+from kurir.store.tx import LIVE, Tx
+
+_SQL = with_columns(load("jobs"))
+AT_ONCE = 200
+"""Jobs of a bulk action in one transaction: the writer stays free for others."""
+
+
+@dataclass(frozen=True, slots=True)
+class Amended:
+    """The job as it is now, what it was, and the lanes that gained a ready job."""
+
+    job: Job
+    was: Job
+    ready: frozenset[int] = frozenset()
+
+
+def find(tx: Tx, uid: bytes, owner: int | None) -> Job:
+    """The job of that id, if `owner` (None: everybody's) may see it; else Refused `not_found`."""
+    row = tx.conn.execute(_SQL["job_by_uid"], (uid,)).fetchone()
+    if row is None or (owner is not None and row[2] != owner):
+        raise Refused("not_found", "cannot find the job: there is none of that id")
+    return job_from(row)
+
+
+def require(job: Job, step: Step) -> None:
+    """Refuse a step that the job's state does not allow."""
+    if after(job.state, step) is None:
+        raise Refused("wrong_state", f"cannot {step.value} the job: it is {job.state}", state=job.state.value)
+
+
+def cancel(tx: Tx, job: Job, reason: Reason, now: Now, keep_key: int) -> Amended:
+    """End a job that is not in flight. A cancelled one stays as it is."""
+    if job.place is Place.CANCELLED:
+        return Amended(job, job)
+    require(job, Step.DISCARD if reason is Reason.DISCARDED else Step.CANCEL)
+    ready = end_row(tx, job, Place.CANCELLED, now, reason=reason)
+    remember_key(tx, job.id, now.device + keep_key)
+    ended = replace(
+        job, place=Place.CANCELLED, reason=reason, ended_at=now.device, wall_ended=now.wall, wall_updated=now.wall
+    )
+    return Amended(ended, job, frozenset(ready))
+
+
+def retry(tx: Tx, job: Job, catalog: Catalog, now: Now) -> Amended:
+    """A dead job starts again with fresh counts and its old key; a pending one goes without waiting any longer."""
+    require(job, Step.RETRY)
+    if job.place in (Place.BLOCKED, Place.SUSPECT, Place.READY):
+        return Amended(job, job)
+    fresh = job.place is Place.DEAD
+    place = Place.BLOCKED if fresh and (job.line is not None or job.waits) else Place.READY
+    return _revive(tx, job, place, Step.RETRY, catalog, now)
+
+
+def resend(tx: Tx, job: Job, catalog: Catalog, now: Now) -> Amended:
+    """A job whose conflict is resolved becomes pending again."""
+    require(job, Step.RESOLVE)
+    place = Place.BLOCKED if job.line is not None else Place.READY
+    return _revive(tx, job, place, Step.RESOLVE, catalog, now)
+
+
+def _revive(tx: Tx, job: Job, place: Place, step: Step, catalog: Catalog, now: Now) -> Amended:
+    ended = not job.place.live
+    # Requests on the wire stay counted, so that the history goes on; what is held against the job is forgiven.
+    charged, unreachable, crashes = (0, 0, 0) if ended else (job.charged, job.unreachable, job.crashes)
+    reason = Reason.REQUEUED if ended else Reason.RETRY
+    open_base = catalog.open_ms.get(job.lane, 0) if ended else job.open_base
+    row = (
+        place, reason, now.device, job.attempts, charged, unreachable, crashes, now.wall, int(job.line is not None),
+        open_base, job.id, job.place,
+    )  # fmt: skip
+    if tx.conn.execute(_SQL["revive"], row).rowcount != 1:
+        raise Refused("wrong_state", f"cannot {step.value} the job: it has just changed", state=job.state.value)
+    tx.move(job.topic, job.owner, account(job.place), LIVE, job.cost)
+    ready = {job.lane} if place is Place.READY else set()
+    if place is Place.BLOCKED and job.line is not None:
+        ready |= lines.settle_line(tx, job.line, now.device)
+    revived = job_from(tx.conn.execute(_SQL["job_by_id"], (job.id,)).fetchone())
+    return Amended(revived, job, frozenset(ready))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Edit:
+    """A job's request after an edit, complete. `new_key`: None keeps the key."""
+
+    method: str
+    target: str
+    content_type: str | None
+    headers: tuple[tuple[str, str], ...]
+    body: bytes | None  # inline; ignored unless body_changed
+    body_changed: bool
+    body_kind: BodyKind
+    size: int
+    digest: bytes
+    priority: int
+    due_at: int
+    expires_at: int | None
+    new_key: str | None
+
+    @property
+    def cost(self) -> int:
+        return self.size + len(self.target) + sum(len(n) + len(v) for n, v in self.headers)
+
+
+def edit(tx: Tx, job: Job, change: Edit, now: Now) -> Amended:
+    """Write an edited request. Its place stays, except that a pending job waits for its new instant."""
+    require(job, Step.EDIT)
+    ambiguous = job.ambiguous if change.new_key is None else False
+    row = (
+        change.method, change.target, change.content_type, headers_to(change.headers), change.body_kind, change.size,
+        change.cost, change.digest, change.new_key or job.wire_key, change.priority, change.due_at, change.expires_at,
+        int(ambiguous), now.wall, job.id, job.place,
+    )  # fmt: skip
+    if tx.conn.execute(_SQL["edit"], row).rowcount != 1:
+        raise Refused("wrong_state", "cannot edit the job: it has just changed", state=job.state.value)
+    if change.body_changed:
+        tx.conn.execute(_SQL["delete_body"], (job.id,))
+        if change.body is not None and change.body_kind is BodyKind.INLINE:
+            tx.conn.execute(_SQL["insert_body"], (job.id, change.body))
+    tx.count(job.topic, job.owner, account(job.place), 0, change.cost - job.cost)
+    ready: set[int] = set()
+    if job.place in (Place.READY, Place.WAITING):
+        place = lines.rest(change.due_at, now.device)
+        tx.conn.execute(_SQL["set_state"], (place, job.id, job.place))
+        ready = {job.lane} if place is Place.READY else set()
+    edited = job_from(tx.conn.execute(_SQL["job_by_id"], (job.id,)).fetchone())
+    return Amended(edited, job, frozenset(ready))
+
+
+def expire(tx: Tx, now: Now, keep_key: int) -> tuple[list[Job], set[int], int | None]:
+    """End jobs whose time is over (not those in flight).
+
+    Returns them, the lanes that gained a ready job, and when the next one expires.
+    """
+    gone: list[Job] = []
+    ready: set[int] = set()
+    for row in tx.conn.execute(_SQL["expired"], (now.device, AT_ONCE)).fetchall():
+        job = job_from(row)
+        error = JobError(ErrorKind.EXPIRED, "it was not delivered before it expired", now.wall)
+        ready |= end_row(tx, job, Place.DEAD, now, error=error)
+        remember_key(tx, job.id, now.device + keep_key)
+        gone.append(
+            replace(job, place=Place.DEAD, reason=None, last_error=error, ended_at=now.device, wall_ended=now.wall)
+        )
+    following = tx.conn.execute(_SQL["next_expiry"]).fetchone()
+    return gone, ready, following[0] if following else None
+
+
+def forgive_outage(tx: Tx, destination: str, now: Now) -> tuple[set[int], int]:
+    """Jobs that back off because this destination was down go now. Returns their lanes and how many they were."""
+    rows = tx.conn.execute(_SQL["forgive_outage"], (now.device, destination, AT_ONCE * 5)).fetchall()
+    return {lane for (lane,) in rows}, len(rows)
+
+
+def reanchor(tx: Tx, now: Now, trusted: bool) -> None:
+    """Find the device instants of jobs that wait for a wall-clock one anew: it stepped, or became trusted."""
+    tx.conn.execute(_SQL["reanchor"], (int(trusted), now.device, now.wall))
