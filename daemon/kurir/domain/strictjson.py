@@ -48,6 +48,7 @@ _STRING = rb'"(?:[^"\\]++|\\.)*+"'
 _TOKEN = re.compile(_STRING + rb"|[][{}:]", re.DOTALL)
 _STRINGS = re.compile(_STRING, re.DOTALL)
 _NAME = re.compile(rb"[ \t\r\n]*[{,][ \t\r\n]*(" + _STRING + rb")[ \t\r\n]*:[ \t\r\n]*", re.DOTALL)
+_END = re.compile(rb"[ \t\r\n]*}")
 _PATH = re.compile(r" - at (?:key in )?`\$(.*)`\Z", re.DOTALL)
 _UNKNOWN = re.compile(r"unknown field `(.*)`\Z", re.DOTALL)
 _MISSING = re.compile(r"missing required field `(.*)`\Z", re.DOTALL)
@@ -75,7 +76,7 @@ def decode(data: bytes, type_: type[T]) -> T:
 
 def check_payload(raw: bytes) -> None:
     """Check the text of a payload that did not come as a member. Raises Refused `malformed`."""
-    _check_text(raw)
+    _check_text(raw, "payload")
     try:
         _SYNTAX.decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError) as fault:
@@ -132,15 +133,15 @@ def _kinds(kind: inspect.Type) -> list[inspect.Type]:
     return [kind.type] if isinstance(kind, inspect.Metadata) else [kind]
 
 
-def _check_text(data: bytes) -> None:
+def _check_text(data: bytes, field: str | None = None) -> None:
     if not data.isascii():
-        _check_utf8(data)
+        _check_utf8(data, field)
     if _BACKSLASH in data and _SURROGATE.search(data) and (lone := _LONE_SURROGATE.match(data)):
-        field = _member_at(data, lone.start(1))
-        raise Refused("malformed", "half of a surrogate pair is not a character", field=field)
+        where = field or _member_at(data, lone.start(1))
+        raise Refused("malformed", "half of a surrogate pair is not a character", field=where)
 
 
-def _check_utf8(data: bytes) -> None:
+def _check_utf8(data: bytes, field: str | None) -> None:
     try:
         if len(data) <= _CHUNK:
             data.decode()
@@ -150,8 +151,8 @@ def _check_utf8(data: bytes) -> None:
         for start in range(0, len(data), _CHUNK):
             decoder.decode(data[start : start + _CHUNK], final=start + _CHUNK >= len(data))
     except UnicodeDecodeError as fault:
-        field = _member_at(data, fault.start) if len(data) <= _CHUNK else None
-        raise Refused("malformed", f"not UTF-8: {fault.reason}", field=field) from None
+        where = field or (_member_at(data, fault.start) if len(data) <= _CHUNK else None)
+        raise Refused("malformed", f"not UTF-8: {fault.reason}", field=where) from None
 
 
 def _check_members(data: bytes, shape: _Shape) -> None:
@@ -190,8 +191,10 @@ def _repeated(data: bytes, members: dict[str, msgspec.Raw]) -> str | None:
         if not data.startswith(bytes(raw), position):
             return name
         position += len(raw)
+    if _END.match(data, position):
+        return None
     following = _NAME.match(data, position)
-    return None if following is None else str(msgspec.json.decode(following[1]))
+    return last if following is None else str(msgspec.json.decode(following[1]))
 
 
 class _Repeated(Exception):
@@ -211,7 +214,7 @@ _PAIRS: Final = json.JSONDecoder(object_pairs_hook=_once, parse_int=str, parse_f
 
 
 def _check_nested(name: str, raw: bytes) -> None:
-    if raw.count(b"{") + raw.count(b"[") > MAX_DEPTH and _depth(raw) >= MAX_DEPTH:
+    if raw.count(b"{") + raw.count(b"[") >= MAX_DEPTH and _depth(raw) >= MAX_DEPTH:
         raise Refused("malformed", f"nested deeper than {MAX_DEPTH} levels", field=name)
     try:
         _PAIRS.raw_decode(raw.decode())

@@ -72,10 +72,8 @@ def join(base_url: str, path: str, query: str | None = None) -> str:
     base = _split(base_url, "url")
     if base.query is not None:
         raise _invalid("the url of a destination holds no query", "url")
-    if path:
-        url = base_url.removesuffix("/") + check_path(path)
-    else:
-        url = base_url if base.path else base_url + "/"
+    root = base_url if base.path else base_url + "/"
+    url = root.removesuffix("/") + check_path(path) if path else root
     return url if query is None else f"{url}?{check_query(query)}"
 
 
