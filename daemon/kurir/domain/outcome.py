@@ -170,7 +170,7 @@ def judge(answer: Answer, attempt: Attempt) -> Verdict:
         return _client_error(answer, attempt)
     if 300 <= status <= 399:
         where = answer.header("Location") or "nowhere"
-        return Reject(ErrorKind.REDIRECT, f"answered {status}, redirecting to {where[:_WORDS]}", status)
+        return Reject(ErrorKind.REDIRECT, f"answered {status}, redirecting to {_one_line(where)}", status)
     if status in _NEVER:
         return Reject(ErrorKind.HTTP_STATUS, words(answer), status)
     return RetryLater(ErrorKind.HTTP_STATUS, words(answer), status, not_before=asked_pause(answer))
@@ -243,8 +243,13 @@ def asked_pause(answer: Answer) -> int | None:
 def words(answer: Answer) -> str:
     """The status and the beginning of what the server said, on one line."""
     kind = (answer.header("Content-Type") or "").lower()
-    said = "" if "html" in kind else " ".join(answer.body[: _WORDS * 2].decode("utf-8", "replace").split())[:_WORDS]
+    said = "" if "html" in kind else _one_line(answer.body[: _WORDS * 2].decode("utf-8", "replace"))
     return f"answered {answer.status}: {said}" if said else f"answered {answer.status}"
+
+
+def _one_line(text: str) -> str:
+    """A stranger's words for logs and terminals: nothing that moves a cursor or breaks a line."""
+    return " ".join("".join(c if c.isprintable() else " " for c in text[: _WORDS * 2]).split())[:_WORDS]
 
 
 def unmet(expect: Expect, answer: Answer) -> str | None:
@@ -271,7 +276,9 @@ def _unmet_json(wanted: Mapping[str, object], body: bytes) -> str | None:
     if not isinstance(document, dict):
         return "the body is not a JSON object"
     for name, value in wanted.items():
-        found = document.get(name)
+        if name not in document:
+            return f"its member {name} is missing"
+        found = document[name]
         if found != value or isinstance(found, bool) is not isinstance(value, bool):
             return f"its member {name} is not {value!r}"
     return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 
 import msgspec
@@ -40,14 +41,19 @@ def retry_after(value: str | None, date: str | None) -> int | None:
         return None
     text = value.strip()
     if text.isascii() and text.isdigit():
-        return min(int(text[:12]) * SECOND, LONGEST_HOLD)
+        return min(int(text.lstrip("0")[:12] or "0") * SECOND, LONGEST_HOLD)
     if date is None:
         return None
     try:
-        gap = parsedate_to_datetime(text) - parsedate_to_datetime(date.strip())
+        gap = _instant(text) - _instant(date.strip())
     except (ValueError, TypeError, IndexError, OverflowError):
         return None
     return max(0, min(round(gap.total_seconds() * 1000), LONGEST_HOLD))
+
+
+def _instant(text: str) -> datetime:
+    moment = parsedate_to_datetime(text)
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)  # a date of HTTP is in UTC, whatever it omits
 
 
 def matrix_retry_after(body: bytes) -> int | None:
