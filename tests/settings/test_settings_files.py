@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from kurir.domain.errors import ConfigurationError
 from kurir.settings import Settings, SettingsRefused, load
+from kurir.settings.files import LARGEST_FILE
 from kurir.system.secrets import SecretKind
 
 Load = Callable[..., Settings]
@@ -183,6 +184,8 @@ HOSTILE = {
     "nested closed arrays": b"x = " + b"[" * 50_000 + b"]" * 50_000,
     "nested inline tables": b"x = " + b"{a=" * 50_000,
     "a dotted key of a thousand parts": b".".join([b"a"] * 1000) + b" = 1",
+    "a dotted key of many parts": b"a." * 120_000 + b"a = 1",
+    "a quoted key of many parts": b'"a".' * 60_000 + b"a = 1",
     "a header of a thousand parts": b"[" + b".".join([b"a"] * 1000) + b"]",
     "a number too long for Python": b"[limits]\nin_flight = " + b"9" * 5000,
     "a huge exponent": b"[limits]\nin_flight = 1e999999999",
@@ -204,8 +207,8 @@ HOSTILE = {
     "an open table": b"[limits",
     "a value without a key": b"= 1",
     "JSON": b'{"limits": {}}',
-    "too large": b"#" * (1024 * 1024 + 1),
-    "an unknown key of megabytes": b'"' + b"a" * 1_000_000 + b'" = 1',
+    "too large": b"#" * (LARGEST_FILE + 1),
+    "a huge unknown key": b'"' + b"a" * 200_000 + b'" = 1',
     "terminal escapes": b'"\\u001b[31m" = 1',
     "an array of tables": b"[[topics]]\n",
 }

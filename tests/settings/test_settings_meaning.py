@@ -147,7 +147,7 @@ def test_every_choice_of_a_topic_reaches_its_value(loaded: Load) -> None:
     assert orders.rate == Rate(count=5, per=HOUR)
     assert orders.needs == Needs(network="ssid:Café 5", power="not_low")
     assert (orders.allow, orders.overridable, orders.priority) == (("alice", "@staff"), ("path",), -100)
-    assert orders.path == "/write?bucket=b&precision=s"
+    assert (orders.path, orders.query) == ("/write", "bucket=b&precision=s")
 
 
 def test_the_process_has_its_values(loaded: Load) -> None:
@@ -194,7 +194,8 @@ def test_secrets_may_stand_in_headers_paths_urls_and_a_proxy(loaded: Load) -> No
         '[topics.a]\ndestination = "board"\npath = "/api/v1/{secret:t}/telemetry?k={secret:u}"\n'
         'headers = { X-A = "{secret:oauth}" }\n'
     )
-    assert settings.topics["a"].path == "/api/v1/{secret:t}/telemetry?k={secret:u}"
+    assert settings.topics["a"].path == "/api/v1/{secret:t}/telemetry"
+    assert settings.topics["a"].query == "k={secret:u}"
     assert settings.secrets["u"] == SecretSource(kind=SecretKind.CREDENTIAL, where="u")
 
 

@@ -205,6 +205,7 @@ class Topic:
     lease: int = MINUTE
     method: str = "POST"
     path: str = ""
+    query: str | None = None  # without the ?; None: none
     content_type: str = "application/json"
     headers: Mapping[str, str] = field(default_factory=_nothing)
     priority: int = 0

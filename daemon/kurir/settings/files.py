@@ -16,7 +16,8 @@ from pathlib import Path
 from kurir.settings.errors import Problem, SettingsRefused
 from kurir.system.regular_file import read_regular
 
-LARGEST_FILE = 1024 * 1024
+LARGEST_FILE = 256 * 1024
+MOST_DOTS = 256  # in one line
 DEEPEST = 16  # tables within tables; the deepest that means anything is far less
 
 
@@ -78,7 +79,10 @@ def _check_owner(path: Path, facts: os.stat_result, uid: int) -> None:
 
 def _parse(path: Path, content: bytes) -> dict[str, object]:
     try:
-        table = tomllib.loads(content.decode("utf-8"))
+        text = content.decode("utf-8")
+        if (number := _dotted_line(text)) is not None:
+            raise _unusable(path, f"line {number} holds more than {MOST_DOTS} dots; break it into several")
+        table = tomllib.loads(text)
     except UnicodeDecodeError as fault:
         raise _unusable(path, f"byte {fault.start} is not UTF-8; save the file as UTF-8") from fault
     except RecursionError as fault:
@@ -90,6 +94,12 @@ def _parse(path: Path, content: bytes) -> dict[str, object]:
     if _too_deep(table):
         raise _unusable(path, "its tables are nested too deeply")
     return table
+
+
+def _dotted_line(text: str) -> int | None:
+    """The first line that could be a key of so many parts that the parser, quadratic in them, would not return."""
+    lines = enumerate(text.split("\n"), start=1)
+    return next((number for number, line in lines if line.count(".") > MOST_DOTS), None)
 
 
 def _too_deep(table: dict[str, object]) -> bool:

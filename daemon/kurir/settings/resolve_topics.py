@@ -43,6 +43,7 @@ def _topic(
     destination = _destination(table, scope, destinations)
     _check_request(table, scope, secrets)
     _check_people(table, scope)
+    path, mark, query = table.path.partition("?")
     return Topic(
         name=name,
         destination=table.destination or None,
@@ -50,7 +51,8 @@ def _topic(
         consumers=table.consumers,
         lease=table.lease.ms,
         method=table.method,
-        path=table.path,
+        path=path,
+        query=query if mark else None,
         content_type=table.content_type,
         headers=headers_of(
             table.headers,
