@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 from importlib import resources
 from pathlib import Path
+from urllib.parse import quote
 
 from kurir.domain.errors import DiskFull, KuriError, StateDirectoryError, StoreCorrupt, StoreFailing
 
@@ -73,7 +74,7 @@ def _expect(conn: sqlite3.Connection, pragma: str, wanted: str) -> None:
 
 def open_reader(folder: Path) -> str:
     """The URI under which other connections open the database for reading only."""
-    return f"file:{(folder / FILE).as_posix()}?mode=ro"
+    return f"file:{quote((folder / FILE).as_posix())}?mode=ro"
 
 
 def migrations() -> list[tuple[int, str]]:

@@ -204,7 +204,8 @@ def _make_room(tx: Tx, new: NewJob, room: Room, *, freed: int, freed_bytes: int,
 
 def _oldest_droppable(tx: Tx, new: NewJob, catalog: Catalog, taken: set[int]) -> Job | None:
     found: list[Job] = []
-    for (topic, _, owner, _), lane in catalog.lanes.items():
+    # A copy: the event loop may learn a lane meanwhile.
+    for (topic, _, owner, _), lane in list(catalog.lanes.items()):
         if topic == new.topic and owner == new.owner:
             after = max(taken, default=0)
             row = tx.conn.execute(_SQL["oldest_droppable"], (lane, after)).fetchone()

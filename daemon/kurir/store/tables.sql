@@ -21,12 +21,6 @@ INSERT INTO lanes (topic, destination, owner, needs) VALUES (?, ?, ?, ?) RETURNI
 -- name: add_open_time
 UPDATE lanes SET open_ms = open_ms + ? WHERE id = ?;
 
--- name: delete_lane
-DELETE FROM lanes WHERE id = ?;
-
--- name: lane_in_use
-SELECT 1 FROM jobs WHERE lane = ? LIMIT 1;
-
 -- name: tally
 SELECT topic, owner, kind, jobs, bytes FROM tally;
 
@@ -45,21 +39,8 @@ INSERT INTO keys (key, owner, topic, destination, job, uid, digest) VALUES (?, ?
 -- The time of remembering starts when the job has ended.
 UPDATE keys SET forget_at = ? WHERE job = ?;
 
--- name: key_pruned
-UPDATE keys SET state = ? WHERE job = ?;
-
--- name: forget_keys
-DELETE FROM keys WHERE (key, owner, topic) IN
-(SELECT key, owner, topic FROM keys WHERE forget_at IS NOT NULL AND forget_at <= ? AND state IS NOT NULL ORDER BY forget_at LIMIT ?);
-
--- name: next_forget
-SELECT forget_at FROM keys WHERE forget_at IS NOT NULL ORDER BY forget_at LIMIT 1;
-
 -- name: insert_dropped
 INSERT INTO dropped (wall_at, uid, owner, topic, key, why) VALUES (?, ?, ?, ?, ?, ?);
-
--- name: trim_dropped
-DELETE FROM dropped WHERE id <= (SELECT max(id) FROM dropped) - ?;
 
 -- name: pauses
 SELECT kind, name FROM pauses;
@@ -88,27 +69,6 @@ INSERT OR REPLACE INTO degraded (reason, detail, wall_at) VALUES (?, ?, ?);
 -- name: delete_degraded
 DELETE FROM degraded WHERE reason = ?;
 
--- name: prunable
--- Ended jobs of one state, the first to go first.
-SELECT id, uid, owner, topic, destination, lane, cost, body_kind, wire_key, state, ended_at FROM jobs INDEXED BY jobs_ended
-WHERE state = ? AND state >= 5 AND ended_at <= ? ORDER BY ended_at LIMIT ?;
-
--- name: first_ended
-SELECT ended_at FROM jobs INDEXED BY jobs_ended WHERE state = ? AND state >= 5 ORDER BY ended_at LIMIT 1;
-
--- name: delete_job
-DELETE FROM jobs WHERE id = ?;
-
--- name: delete_result
-DELETE FROM results WHERE job = ?;
-
--- name: delete_attempts
-DELETE FROM attempts WHERE job = ?;
-
--- name: delete_parents
-DELETE FROM successions WHERE parent = ?;
-
 -- name: body_digest
 -- Which payload file belongs to a job, if one does.
 SELECT digest FROM jobs WHERE uid = ? AND body_kind = 2;
-

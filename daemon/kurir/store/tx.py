@@ -99,6 +99,12 @@ class Tx:
                 size += bytes_
         return jobs, size
 
+    def total(self, kind: str) -> tuple[int, int]:
+        """Jobs and bytes of a kind over all topics and owners, with the changes of this transaction."""
+        committed = [self.tally.accounts[a] for a in self.tally.accounts if a[2] == kind]
+        changed = [c for a, c in self._changes.items() if a[2] == kind]
+        return sum(n for n, _ in (*committed, *changed)), sum(b for _, b in (*committed, *changed))
+
     def write_books(self) -> None:
         """Write the changed totals; the last statements before COMMIT."""
         if self._changes:

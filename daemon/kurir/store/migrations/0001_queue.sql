@@ -8,7 +8,7 @@ CREATE TABLE meta (
 
 -- What can be shut as one: ready jobs of a lane are equal before network, power, pauses, breakers and limits.
 CREATE TABLE lanes (
-    id          INTEGER PRIMARY KEY,
+    id          INTEGER PRIMARY KEY AUTOINCREMENT, -- never used twice: an ended job may name a lane that is gone
     topic       TEXT NOT NULL,
     destination TEXT NOT NULL,              -- configured name or ad-hoc origin; '' for a local topic
     owner       INTEGER NOT NULL,
@@ -82,6 +82,9 @@ CREATE INDEX jobs_line ON jobs (line, id) WHERE holds_line = 1;
 CREATE INDEX jobs_unique ON jobs (unique_key, owner, topic) WHERE unique_key IS NOT NULL AND state <= 4;
 CREATE INDEX jobs_expiry ON jobs (expires_at) WHERE expires_at IS NOT NULL AND state <= 3;
 CREATE INDEX jobs_ended ON jobs (state, ended_at) WHERE state >= 5;
+CREATE INDEX jobs_dead ON jobs (id) WHERE state = 6;
+CREATE INDEX jobs_conflict ON jobs (id) WHERE state = 7;
+CREATE INDEX jobs_stuck ON jobs (lane) WHERE state IN (6, 7);     -- ended, but may come back to their lane
 
 CREATE TABLE bodies (
     job  INTEGER PRIMARY KEY,
@@ -118,10 +121,10 @@ CREATE TABLE keys (
     uid         BLOB NOT NULL,
     digest      BLOB NOT NULL,              -- of the content that the key stands for
     state       INTEGER,                    -- of the job when it was pruned
-    forget_at   INTEGER,                    -- set when the job ended
+    forget_at   INTEGER,                    -- device time; decided when the job was pruned
     PRIMARY KEY (key, owner, topic)
 ) STRICT, WITHOUT ROWID;
-CREATE INDEX keys_forget ON keys (forget_at) WHERE forget_at IS NOT NULL;
+CREATE INDEX keys_forget ON keys (forget_at) WHERE forget_at IS NOT NULL AND state IS NOT NULL;
 CREATE INDEX keys_job ON keys (job);
 
 -- A job that comes after another one.

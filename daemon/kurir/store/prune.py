@@ -1,0 +1,224 @@
+"""Retention: ended jobs, remembered keys and records are removed when their time or their number is over.
+
+Each call is one small step, so that a submit never waits behind a long delete. What is removed is in the books; what
+is removed without having been delivered is also in the ledger of dropped jobs, one row each.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from kurir.domain.instant import Now
+from kurir.domain.job import ADHOC_TOPIC, BodyKind, Place
+from kurir.domain.policy import MIB, Retention
+from kurir.store import lines
+from kurir.store.catalog import Catalog
+from kurir.store.end import account
+from kurir.store.statements import load
+from kurir.store.tx import ACCEPTED, IMPORTED, PRUNED, Tx
+
+_SQL = load("prune")
+_JOBS = load("jobs")
+_TABLES = load("tables")
+AT_ONCE = 200
+ENDED_BYTES = 128 * MIB
+"""Bytes that done jobs may hold, and cancelled ones likewise, however young they are."""
+
+DROPPED_KEPT = 100_000
+_FAR = 1 << 62
+_SPARE = 100
+"""A hundredth of the permitted keys goes beyond need, so that they are counted seldom."""
+
+
+@dataclass(frozen=True, slots=True)
+class BodyFile:
+    """A payload file that belongs to no row any more once the transaction is committed."""
+
+    uid: bytes
+    digest: bytes
+    size: int
+
+
+@dataclass(slots=True)
+class Pruned:
+    """What a step removed. `next_due`: when to come again (device milliseconds; now, if there is more), or None."""
+
+    jobs: Counter[tuple[str, Place]] = field(default_factory=Counter)  # by topic and state
+    bodies: list[BodyFile] = field(default_factory=list)
+    ready: set[int] = field(default_factory=set)  # lanes that gained a ready job: what they came after is gone
+    lanes: list[int] = field(default_factory=list)  # removed; the catalog's owner forgets them
+    keys: int = 0
+    next_due: int | None = None
+
+
+@dataclass(slots=True)
+class KeyCount:
+    """About how many keys outlived their jobs. Owned by the caller, used on the writer's thread only.
+
+    Counting a million of them at each step would cost more than the step: a job brings one key at most, so the books
+    say how many can have come since.
+    """
+
+    counted: int | None = None
+    then: int = 0
+
+    def excess(self, tx: Tx, limit: int) -> int:
+        """How many keys should go."""
+        accepted = tx.total(ACCEPTED)[0] + tx.total(IMPORTED)[0]
+        if self.counted is None or self.counted + accepted - self.then > limit:
+            self.counted = int(tx.conn.execute(_SQL["count_keys"]).fetchone()[0])
+            self.then = accepted
+        if self.counted <= limit:
+            return 0
+        return self.counted - limit + limit // _SPARE
+
+    def forgot(self, number: int) -> None:
+        if self.counted is not None:
+            self.counted -= number
+
+
+def prune_step(
+    tx: Tx,
+    retention: Retention,
+    now: Now,
+    catalog: Catalog,
+    keys: KeyCount,
+    *,
+    ended_bytes: int = ENDED_BYTES,
+    limit: int = AT_ONCE,
+) -> Pruned:
+    """Remove up to `limit` jobs and as many keys. Conflicts are kept: only a person ends them."""
+    step = _Step(tx, retention, now, Pruned())
+    for place, age, count, size in (
+        (Place.DONE, retention.done, retention.done_count, ended_bytes),
+        (Place.CANCELLED, retention.done, retention.done_count, ended_bytes),
+        (Place.DEAD, retention.dead, retention.dead_count, None),
+    ):
+        left = limit - step.result.jobs.total()
+        if left > 0:
+            step.jobs(place, age, _Bound(count, size), left)
+    step.forget(keys, limit)
+    step.lanes(catalog)
+    step.look_ahead()
+    return step.result
+
+
+def vacuum_step(tx: Tx, pages: int = 256) -> int:
+    """Give some free pages back to the file system. Returns how many are left."""
+    # Each row that the pragma gives has freed one page: they must all be fetched.
+    tx.conn.execute(f"PRAGMA incremental_vacuum({int(pages)})").fetchall()
+    return int(tx.conn.execute(_SQL["free_pages"]).fetchone()[0])
+
+
+@dataclass(frozen=True, slots=True)
+class _Bound:
+    """How many jobs of a state, and how many bytes of them, are kept at most."""
+
+    count: int
+    size: int | None
+
+
+class _Ended(NamedTuple):
+    """A row of `prunable`."""
+
+    id: int
+    uid: bytes
+    owner: int
+    topic: str
+    lane: int
+    line: int | None
+    cost: int
+    size: int
+    body_kind: int
+    digest: bytes
+    wire_key: str | None
+    ended_at: int
+
+
+@dataclass(slots=True)
+class _Step:
+    tx: Tx
+    retention: Retention
+    now: Now
+    result: Pruned
+    emptied: set[int] = field(default_factory=set)
+    more: bool = False
+
+    def jobs(self, place: Place, age: int, bound: _Bound, limit: int) -> None:
+        """Remove jobs of a state: those whose time is over, and the oldest of those that are too many."""
+        count, size = self.tx.total(account(place))
+        over = self.now.device - age
+        rows = self.tx.conn.execute(_SQL["prunable"], (place, limit)).fetchall()
+        for ended in map(_Ended._make, rows):
+            too_many = count > bound.count or (bound.size is not None and size > bound.size)
+            if ended.ended_at > over and not too_many:
+                return
+            self._remove(ended, place, "it was dead for too long" if ended.ended_at <= over else "too many are dead")
+            count, size = count - 1, size - ended.cost
+        self.more = self.more or len(rows) == limit
+
+    def _remove(self, ended: _Ended, place: Place, why: str) -> None:
+        run = self.tx.conn.execute
+        run(_SQL["delete_job"], (ended.id,))
+        run(_JOBS["delete_body"], (ended.id,))
+        run(_SQL["delete_result"], (ended.id,))
+        run(_SQL["delete_attempts"], (ended.id,))
+        run(_SQL["key_pruned"], (place, ended.ended_at + self.retention.keys, ended.id))
+        if place is Place.DEAD:
+            run(_JOBS["delete_child"], (ended.id,))
+            key = ended.wire_key or str(uuid.UUID(bytes=ended.uid))
+            run(_TABLES["insert_dropped"], (self.now.wall, ended.uid, ended.owner, ended.topic, key, why))
+            # Who comes after it, or stands behind it in its line, would wait for ever.
+            self.result.ready |= lines.freed(self.tx, ended.id, ended.line, Place.CANCELLED, self.now.device)
+        if ended.body_kind == BodyKind.FILE:
+            self.result.bodies.append(BodyFile(ended.uid, ended.digest, ended.size))
+        self.tx.move(ended.topic, ended.owner, account(place), PRUNED, ended.cost)
+        self.result.jobs[ended.topic, place] += 1
+        if ended.topic == ADHOC_TOPIC:
+            self.emptied.add(ended.lane)
+
+    def forget(self, keys: KeyCount, limit: int) -> None:
+        """Forget keys whose time is over, and the oldest of those that are too many."""
+        run = self.tx.conn.execute
+        self.result.keys = run(_SQL["forget_keys"], (self.now.device, limit)).rowcount
+        keys.forgot(self.result.keys)
+        excess = keys.excess(self.tx, self.retention.keys_count)
+        if excess > 0 and self.result.keys < limit:
+            gone = run(_SQL["forget_keys"], (_FAR, min(excess, limit - self.result.keys))).rowcount
+            keys.forgot(gone)
+            self.result.keys += gone
+        trimmed = run(_SQL["trim_dropped"], (DROPPED_KEPT, limit)).rowcount
+        self.more = self.more or max(self.result.keys, trimmed) >= limit
+
+    def lanes(self, catalog: Catalog) -> None:
+        """Remove the lanes of origins that jobs named themselves, once no job is left that could stand there."""
+        run = self.tx.conn.execute
+        for lane in self.emptied:
+            known = catalog.by_id.get(lane)
+            if known is None or any(run(_SQL[look], (lane,)).fetchone() for look in ("lane_live", "lane_stuck")):
+                continue
+            run(_SQL["delete_lane"], (lane,))
+            # At once, and on the writer's thread: the next insert must not take the id that has just gone. Should the
+            # transaction fail, the row is found again by what the lane is.
+            catalog.lanes.pop((known.topic, known.destination, known.owner, known.needs), None)
+            self.result.lanes.append(lane)
+
+    def look_ahead(self) -> None:
+        """Find the one instant at which the next removal is due."""
+        if self.more:
+            self.result.next_due = self.now.device
+            return
+        retention, run = self.retention, self.tx.conn.execute
+        due = []
+        ages = ((Place.DONE, retention.done), (Place.CANCELLED, retention.done), (Place.DEAD, retention.dead))
+        for place, age in ages:
+            row = run(_SQL["first_ended"], (place,)).fetchone()
+            if row is not None:
+                due.append(row[0] + age)
+        row = run(_SQL["next_forget"]).fetchone()
+        if row is not None:
+            due.append(row[0])
+        self.result.next_due = min(due, default=None)

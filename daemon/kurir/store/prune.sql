@@ -1,0 +1,50 @@
+-- Retention: what is removed when its time is over, in small steps on the writer's thread.
+
+-- name: prunable
+-- Ended jobs of one state, the first to go first.
+SELECT id, uid, owner, topic, lane, line, cost, size, body_kind, digest, wire_key, ended_at FROM jobs INDEXED BY jobs_ended
+WHERE state = ? AND state >= 5 ORDER BY ended_at LIMIT ?;
+
+-- name: first_ended
+SELECT ended_at FROM jobs INDEXED BY jobs_ended WHERE state = ? AND state >= 5 ORDER BY ended_at LIMIT 1;
+
+-- name: delete_job
+DELETE FROM jobs WHERE id = ?;
+
+-- name: delete_result
+DELETE FROM results WHERE job = ?;
+
+-- name: delete_attempts
+DELETE FROM attempts WHERE job = ?;
+
+-- name: key_pruned
+-- The key outlives its job, and answers for it until it is forgotten.
+UPDATE keys SET state = ?, forget_at = coalesce(forget_at, ?) WHERE job = ?;
+
+-- name: forget_keys
+DELETE FROM keys WHERE (key, owner, topic) IN (SELECT key, owner, topic FROM keys INDEXED BY keys_forget
+WHERE forget_at IS NOT NULL AND state IS NOT NULL AND forget_at <= ? ORDER BY forget_at LIMIT ?);
+
+-- name: next_forget
+SELECT forget_at FROM keys INDEXED BY keys_forget WHERE forget_at IS NOT NULL AND state IS NOT NULL
+ORDER BY forget_at LIMIT 1;
+
+-- name: count_keys
+-- Keys that outlived their jobs. It reads one small index; the caller asks seldom.
+SELECT count(*) FROM keys INDEXED BY keys_forget WHERE forget_at IS NOT NULL AND state IS NOT NULL;
+
+-- name: trim_dropped
+DELETE FROM dropped WHERE id IN (SELECT id FROM dropped WHERE id <= (SELECT max(id) FROM dropped) - ? ORDER BY id LIMIT ?);
+
+-- name: lane_live
+SELECT 1 FROM jobs INDEXED BY jobs_live WHERE lane = ? AND state <= 4 LIMIT 1;
+
+-- name: lane_stuck
+-- Dead and conflicting jobs may come back to their lane.
+SELECT 1 FROM jobs INDEXED BY jobs_stuck WHERE lane = ? AND state IN (6, 7) LIMIT 1;
+
+-- name: delete_lane
+DELETE FROM lanes WHERE id = ?;
+
+-- name: free_pages
+SELECT freelist_count FROM pragma_freelist_count;
