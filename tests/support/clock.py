@@ -10,7 +10,7 @@ START_WALL_MS = 1_795_000_000_000  # November 2026
 
 
 class FakeAlarm:
-    """An alarm of a FakeClock. Fires in `advance`, at its exact instant; one that is set to the past fires there too."""
+    """An alarm of a FakeClock. Fires in `advance`, at its exact instant; one that is set to the past, at the start."""
 
     def __init__(self, clock: FakeClock, callback: Callable[[], None]) -> None:
         self._clock = clock
