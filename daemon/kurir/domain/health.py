@@ -48,9 +48,9 @@ class Breaker:
     streak: int = 0
     last_failed: int | None = None
     opened: bool = False
-    interval: int = 0
+    interval: int = 0  # of the wait that stands; 0: there is none yet
     probe_at: int = 0
-    cautious: bool = False  # after a reconnect: one attempt at a time until the first answer
+    cautious: bool = False  # after a reconnect: one attempt at a time until the first one is over
 
     def gate(self, now: int, in_flight: int) -> Gate:
         if self.opened:
@@ -76,8 +76,8 @@ class Breaker:
         self.cautious = False
         if self.opened:
             self.streak += 1
-            self.interval = min(self.interval * 2, self.policy.probe_cap)
-            self._schedule(now)
+            if now >= self.probe_at:  # or else an attempt that began before it opened, which was no probe
+                self._schedule(now)
             return False
         if job != self.last_failed or not others_due:
             self.streak += 1
@@ -85,17 +85,18 @@ class Breaker:
         if self.streak < self.policy.failures:
             return False
         self.opened = True
-        self.interval = self.policy.probe_every
         self._schedule(now)
         return True
 
     def start_anew(self, now: int) -> None:
         """The circumstances changed (another network, a resume, a flush): probe at once, with the first interval."""
         if self.opened:
-            self.interval = self.policy.probe_every
+            self.interval = 0
             self.probe_at = now
 
     def _schedule(self, now: int) -> None:
+        doubled = self.interval * 2 or self.policy.probe_every
+        self.interval = min(doubled, self.policy.probe_cap)
         self.probe_at = now + round(self.uniform(self.interval * 0.75, self.interval))
 
 
@@ -169,6 +170,8 @@ class Holds:
 
     def release(self, *holds: Hold) -> list[Hold]:
         """Their cause is gone (a network change, a changed secret, a new url)."""
+        if Hold.GONE in holds:
+            self.gone_jobs.clear()
         return [h for h in holds if self.standing.pop(h, None) is not None]
 
     def drop_expired(self, now: int) -> list[Hold]:
@@ -181,10 +184,10 @@ class Holds:
 
 @dataclass(slots=True)
 class Bucket:
-    """A token bucket: `rate.count` requests per `rate.per`, with a burst of at most one period's worth."""
+    """A token bucket: `rate.count` requests per `rate.per`, with a burst of at most one second's worth."""
 
     rate: Rate
-    tokens: float = -1.0
+    tokens: float | None = None  # none were ever taken: it is full
     at: int = 0
 
     def gate(self, now: int) -> Gate:
@@ -204,7 +207,7 @@ class Bucket:
 
     def _tokens(self, now: int) -> float:
         full = float(max(1, self._burst()))
-        if self.tokens < 0 and self.at == 0:
+        if self.tokens is None:
             return full
         return min(full, self.tokens + (now - self.at) * self.rate.count / self.rate.per)
 
