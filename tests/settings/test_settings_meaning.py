@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import FrozenInstanceError
 from pathlib import Path
+from typing import get_type_hints
 
 import msgspec
 import pytest
@@ -207,6 +209,15 @@ def test_settings_cannot_be_changed(loaded: Load) -> None:
         settings.topics["x"] = Topic(name="x")  # type: ignore[index] # likewise
 
 
-def test_each_key_is_described_where_it_stands() -> None:
+def test_each_table_and_each_key_of_it_is_described_where_it_stands() -> None:
     for table in _tables(Document):
         assert table.__doc__
+        for name, kind in get_type_hints(table, include_extras=True).items():
+            described = [meta for meta in getattr(kind, "__metadata__", ()) if meta.description]
+            holds_tables = "Table" in repr(kind)
+            assert described or holds_tables, f"{table.__name__}.{name}"
+
+
+def test_names_of_directory_services_are_people_too(loaded: Load) -> None:
+    people = ("1000", "alice@example.com", "REALM\\bob", "@domain-users", "host$")
+    assert loaded(ORDERS + f"allow = {json.dumps(people)}\n").topics["orders"].allow == people

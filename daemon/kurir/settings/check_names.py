@@ -9,7 +9,8 @@ import zoneinfo
 from kurir.domain.hours import Hours
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
-_PERSON = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}\$?")
+# With what directory services put into names: user@realm, REALM\user, machine$.
+_PERSON = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@+\\-]{0,127}\$?")
 _INTERFACE = re.compile(r"[^\s/:\x00-\x1f\x7f]{1,15}")
 _CRON_FIELD = re.compile(r"[0-9A-Za-z*/,#-]{1,256}")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,255}")

@@ -21,7 +21,10 @@ class RetryTable(msgspec.Struct, frozen=True, kw_only=True):
     jitter: Annotated[
         Jitter | UnsetType, Meta(description="full: uniform(base, min(cap, base*2^n)); equal: half of it fixed; none.")
     ] = UNSET
-    max_attempts: Annotated[int, Meta(ge=1, le=1_000_000)] | UnsetType = UNSET
+    max_attempts: Annotated[
+        Annotated[int, Meta(ge=1, le=1_000_000)] | UnsetType,
+        Meta(description="Charged attempts after which a job is dead; 25 if nobody says."),
+    ] = UNSET
     give_up_after: Annotated[
         OptionalSpan | UnsetType, Meta(description="Counts only time in which the destination could be tried.")
     ] = UNSET
