@@ -100,17 +100,19 @@ class Storage:
         """
         try:
             return await self._writer.submit(run, Sync.PROMISE)
-        except DiskFull as fault:
-            self._fell_ill(DISK_FULL, str(fault))
-            raise Refused("disk_full", "cannot keep it: the disk is full; free some space") from fault
-        except StoreFailing as fault:
-            self._fell_ill(STORE_FAILING, str(fault))
-            raise Refused(
-                "storage_failing", "cannot keep it: the store cannot be written; it is tried again"
-            ) from fault
-        except StoreCorrupt as fault:
-            self._broke(fault)
-            raise Refused("storage_failing", "cannot keep it: the database is damaged; it is being replaced") from fault
+        except (StoreFailing, StoreCorrupt) as fault:
+            raise self.refusal(fault) from fault
+
+    def refusal(self, fault: StoreFailing | StoreCorrupt) -> Refused:
+        """What a caller is told whose promise the store could not keep; the store's health follows."""
+        self.failed(fault)
+        match fault:
+            case DiskFull():
+                return Refused("disk_full", "cannot keep it: the disk is full; free some space")
+            case StoreFailing():
+                return Refused("storage_failing", "cannot keep it: the store cannot be written; it is tried again")
+            case StoreCorrupt():
+                return Refused("storage_failing", "cannot keep it: the database is damaged; it is being replaced")
 
     def outcome(self, run: Callable[[Tx], T]) -> Awaitable[T]:
         """A write that must happen, now or when the store works again. Queued at once, in order."""

@@ -1,0 +1,248 @@
+"""What a job's request is: topic, method, target, headers and payload, as a program wants and an operator allows."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import uuid
+from dataclasses import dataclass
+
+from msgspec import UNSET
+
+from kurir.domain import heads, targets
+from kurir.domain.errors import Refused
+from kurir.domain.hours import Hours
+from kurir.domain.job import ADHOC_TOPIC, SERIAL_METHODS
+from kurir.domain.peer import Peer
+from kurir.domain.policy import Destination, Needs, Ordering, Topic
+from kurir.domain.submission import Submission
+from kurir.services.registry import Registry, needs_text
+
+MOST_PARENTS = 100
+_NOT_A_BODY = "cannot accept the job: give one of payload, body_text and body_base64, or none"
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A job's request, checked."""
+
+    topic: Topic
+    destination: str  # configured name, ad-hoc origin, or '' for a local topic
+    method: str
+    target: str
+    content_type: str | None
+    headers: tuple[tuple[str, str], ...]
+    body: bytes | None
+    needs: str
+    after: tuple[bytes, ...]
+
+
+class Composer:
+    """Applies the configuration's rules to the submissions of one user."""
+
+    def __init__(self, registry: Registry, peer: Peer) -> None:
+        self._registry = registry
+        self._peer = peer
+
+    def compose(self, said: Submission, body: bytes | None) -> Request:
+        """The request. Raises Refused, naming the field that is wrong."""
+        self._check_keys(said)
+        payload = _payload(said, body)
+        if said.url is not None:
+            return self._adhoc(said, payload)
+        if said.topic is None:
+            raise Refused("invalid", "cannot accept the job: it has neither a topic nor a url", field="topic")
+        if said.method is not None:
+            raise Refused("invalid", "cannot accept the job: method goes with url; a topic has its own", field="method")
+        return self._configured(said, payload)
+
+    def _configured(self, said: Submission, payload: bytes | None) -> Request:
+        topic = self._registry.topics.get(said.topic or "")
+        if topic is None:
+            raise Refused("unknown_topic", f"cannot accept the job: there is no topic {said.topic}", field="topic")
+        if not (self._peer.admin or self._peer.matches(topic.allow)):
+            raise Refused("forbidden", f"cannot accept the job: you may not submit to the topic {topic.name}")
+        self._check_overrides(said, topic)
+        if topic.ordering is Ordering.KEY and said.ordering_key is None:
+            detail = f"cannot accept the job: the topic {topic.name} needs an ordering_key"
+            raise Refused("invalid", detail, field="ordering_key")
+        destination = self._registry.destinations.get(topic.destination or "")
+        headers = _topic_headers(said, topic, destination)
+        target = self._target(said, topic, destination)
+        kind = said.content_type or topic.content_type if payload is not None else None
+        return Request(
+            topic, topic.destination or "", topic.method, target, _content_type(kind), headers, payload,
+            self._needs(said, topic), _parents(said),
+        )  # fmt: skip
+
+    def _adhoc(self, said: Submission, payload: bytes | None) -> Request:
+        if said.topic is not None:
+            raise Refused("invalid", "cannot accept the job: a job with a url has no topic", field="topic")
+        if said.path is not None or said.query is not None:
+            raise Refused("invalid", "cannot accept the job: a job with a url has its path in it", field="path")
+        policy = self._registry.access.adhoc
+        if policy == "none":
+            raise Refused("forbidden", "cannot accept the job: jobs with their own url are switched off here")
+        origin, target = targets.check_adhoc_url(said.url or "", policy)
+        method = heads.check_method(said.method or "POST")
+        headers = heads.check_headers((said.headers or {}).items())
+        for name, value in headers:
+            if "{secret:" in value:
+                detail = f"cannot accept the job: the header {name} names a secret that you do not have"
+                raise Refused("invalid", detail, field=f"headers.{name}")
+        topic = self._registry.topic(ADHOC_TOPIC, origin)
+        assert topic is not None
+        kind = (said.content_type or _adhoc_type(said)) if payload is not None else None
+        return Request(
+            topic,
+            origin,
+            method,
+            target,
+            _content_type(kind),
+            headers,
+            payload,
+            self._needs(said, topic),
+            _parents(said),
+        )
+
+    def _target(self, said: Submission, topic: Topic, destination: Destination | None) -> str:
+        """The part of the URL that the job decides; the destination's base goes before it when it is sent."""
+        path, query = topic.path, topic.query
+        if said.path is not None:
+            path, query = targets.check_path(said.path), None
+        if said.query is not None:
+            query = targets.check_query(said.query)
+        if destination is not None:
+            targets.verify(destination.url, targets.join(destination.url, path, query))
+        return path if query is None else f"{path}?{query}"
+
+    def _check_overrides(self, said: Submission, topic: Topic) -> None:
+        for name, given in (("path", said.path), ("query", said.query), ("headers", said.headers)):
+            if given is not None and name not in topic.overridable:
+                detail = f"cannot accept the job: the topic {topic.name} does not let a job set its {name}"
+                raise Refused("override_forbidden", detail, field=name)
+
+    def _check_keys(self, said: Submission) -> None:
+        for name in ("idempotency_key", "ordering_key", "correlation_id"):
+            value = getattr(said, name)
+            if value is not None:
+                heads.check_key(value, name)
+        if said.unique is not None:
+            heads.check_key(said.unique.key, "unique.key")
+        if said.unless is not None and said.unless.job is not None:
+            _uid(said.unless.job, "unless.job")
+
+    def _needs(self, said: Submission, topic: Topic) -> str:
+        given = said.needs
+        needs = topic.needs
+        if given is not None:
+            needs = Needs(
+                network=needs.network if given.network is UNSET else check_network(given.network),
+                power=needs.power if given.power is UNSET else given.power,
+                hours=needs.hours if given.hours is UNSET else check_hours(given.hours),
+            )
+        return needs_text(needs, said.urgency or topic.urgency)
+
+
+def line_of(owner: int, request: Request, ordering_key: str | None) -> int | None:
+    """What must go one by one, in order, as a number.
+
+    An ordering key, a whole topic, or the target of a PUT, PATCH or DELETE (so that an older write never overtakes a
+    newer one). Equal numbers by chance cost speed, never correctness.
+    """
+    topic = request.topic
+    name: tuple[str, ...]
+    if ordering_key is not None:
+        name = ("key", str(owner), topic.name, ordering_key)
+    elif topic.ordering is Ordering.TOPIC:
+        name = ("topic", str(owner), topic.name)
+    elif request.method in SERIAL_METHODS and request.destination:
+        name = ("target", str(owner), request.destination, request.target)
+    else:
+        return None
+    digest = hashlib.blake2b("\0".join(name).encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "big", signed=True)
+
+
+def content_digest(request: Request, payload: bytes) -> bytes:
+    """What makes two submits the same: method, target, content type, headers, and the digest of the payload."""
+    said = (
+        request.method,
+        request.target,
+        request.content_type or "",
+        repr(request.headers),
+        str(request.body is None),
+    )
+    return hashlib.sha256("\0".join(said).encode() + payload).digest()
+
+
+def check_network(need: str) -> str:
+    """A network need of a job. Raises Refused."""
+    kind, colon, name = need.partition(":")
+    if need in ("any", "unmetered", "not_roaming", "vpn") or (kind in ("ssid", "interface") and colon and name):
+        return need
+    raise Refused(
+        "invalid",
+        "cannot accept the job: needs.network is any, unmetered, not_roaming, vpn, ssid:NAME or interface:NAME",
+        field="needs.network",
+    )
+
+
+def check_hours(need: str) -> str:
+    """A daily window of a job. Raises Refused."""
+    try:
+        if need:
+            Hours.parse(need)
+    except ValueError as fault:
+        raise Refused("invalid", f"cannot accept the job: {fault}", field="needs.hours") from fault
+    return need
+
+
+def _payload(said: Submission, body: bytes | None) -> bytes | None:
+    given = [value for value in (said.payload, said.body_text, said.body_base64) if value is not UNSET]
+    if len(given) + (body is not None) > 1:
+        raise Refused("invalid", _NOT_A_BODY, field="payload")
+    if said.payload is not UNSET:
+        return bytes(said.payload)
+    if isinstance(said.body_text, str):
+        return said.body_text.encode()
+    if isinstance(said.body_base64, str):
+        try:
+            return base64.b64decode(said.body_base64, validate=True)
+        except (binascii.Error, ValueError) as fault:
+            raise Refused("invalid", f"cannot accept the job: body_base64: {fault}", field="body_base64") from fault
+    return body
+
+
+def _topic_headers(said: Submission, topic: Topic, destination: Destination | None) -> tuple[tuple[str, str], ...]:
+    own = tuple(topic.headers.items())
+    if not said.headers:
+        return own
+    configured = {name.lower() for name in (*topic.headers, *(destination.headers if destination else ()))}
+    key_header = destination.idempotency_header if destination else "Idempotency-Key"
+    return own + heads.check_headers(said.headers.items(), configured=configured, idempotency_header=key_header)
+
+
+def _content_type(kind: str | None) -> str | None:
+    return heads.check_value(kind, "content_type") if kind else None
+
+
+def _adhoc_type(said: Submission) -> str:
+    if said.payload is not UNSET:
+        return "application/json"
+    return "text/plain; charset=utf-8" if said.body_text is not UNSET else "application/octet-stream"
+
+
+def _parents(said: Submission) -> tuple[bytes, ...]:
+    if said.after is not None and len(said.after) > MOST_PARENTS:
+        raise Refused("invalid", f"cannot accept the job: after names more than {MOST_PARENTS} jobs", field="after")
+    return tuple(_uid(text, "after") for text in said.after or ())
+
+
+def _uid(text: str, field: str) -> bytes:
+    try:
+        return uuid.UUID(text).bytes
+    except ValueError as fault:
+        detail = f"cannot accept the job: {field} holds {text[:40]!a}, which is no id"
+        raise Refused("invalid", detail, field=field) from fault

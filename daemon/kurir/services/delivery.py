@@ -1,0 +1,217 @@
+"""Attempts, from a claimed job to its recorded outcome: exchange, decide, settle, tell.
+
+Exactly one request is made per recorded attempt (the look after a failed precondition belongs to it). The slot is given
+back as soon as the outcome is queued for the store: a claim queued after it shares its transaction.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from dataclasses import dataclass, replace
+from enum import Enum
+from functools import partial
+
+from kurir.domain import outcome
+from kurir.domain.events import AttemptEnded, Emit, JobChanged
+from kurir.domain.instant import Now
+from kurir.domain.job import Job, Reason, Result, State
+from kurir.domain.lifecycle import Transition, after_attempt
+from kurir.domain.outcome import Interrupted, Verdict
+from kurir.domain.policy import RetryPolicy
+from kurir.services.dispatcher import Dispatcher
+from kurir.services.exchange import Exchange, Sent
+from kurir.services.gates import Gates
+from kurir.services.patience import Patience
+from kurir.services.storage import Storage
+from kurir.store.amend import forgive_outage
+from kurir.store.catalog import Lane
+from kurir.store.claim import Claimed
+from kurir.store.settle import AttemptRecord, settle
+from kurir.system.clock import Clock
+
+KEPT_HEADERS = frozenset(
+    {
+        "content-type", "content-length", "location", "etag", "last-modified", "date", "retry-after", "cache-control",
+        "x-request-id", "x-correlation-id", "idempotent-replayed", "www-authenticate", "warning", "link", "server",
+    }
+)  # fmt: skip
+
+
+class Abort(Enum):
+    """Why we end an attempt ourselves."""
+
+    STOP = "the daemon stops"
+    CANCEL = "the job was cancelled"
+    NEEDS = "what the job needs is gone"
+
+
+@dataclass(slots=True)
+class _Running:
+    """An attempt under way."""
+
+    claimed: Claimed
+    probe: bool
+    task: asyncio.Task[None] | None = None
+    abort: Abort | None = None
+
+
+class Delivery:
+    """Runs the attempts. Each is a task of one group, and ends by queueing exactly one outcome."""
+
+    def __init__(
+        self,
+        storage: Storage,
+        gates: Gates,
+        patience: Patience,
+        clock: Clock,
+        emit: Emit,
+        exchange: Exchange,
+    ) -> None:
+        self._storage = storage
+        self._gates = gates
+        self._patience = patience
+        self._clock = clock
+        self._emit = emit
+        self._exchange = exchange
+        self._running: dict[int, _Running] = {}
+        self._group: asyncio.TaskGroup | None = None
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._random = random.Random()  # noqa: S311 - spreads retries, keeps no secret
+        self.dispatcher: Dispatcher | None = None
+
+    async def run(self) -> None:
+        """Own the attempts' tasks until cancelled; cancelling interrupts them."""
+        async with asyncio.TaskGroup() as group:
+            self._group = group
+            await asyncio.Event().wait()
+
+    def start(self, claimed: Claimed, probe: bool) -> None:
+        """Begin an attempt of a claimed job."""
+        if self._group is None:
+            raise RuntimeError("delivery does not run")
+        running = _Running(claimed, probe)
+        self._running[claimed.job.id] = running
+        self._idle.clear()
+        running.task = self._group.create_task(self._attempt(running), name=f"attempt-{claimed.job.id}")
+
+    async def abort(self, job_id: int, why: Abort) -> bool:
+        """End an attempt and wait until its outcome is recorded. False if there was none."""
+        running = self._running.get(job_id)
+        if running is None or running.task is None:
+            return False
+        if running.abort is None:
+            running.abort = why
+            running.task.cancel()
+        await asyncio.wait({running.task})
+        return True
+
+    async def drain(self, grace: float) -> None:
+        """Let attempts run for up to `grace` seconds, then interrupt what is left; return when all is recorded."""
+        try:
+            await asyncio.wait_for(self._idle.wait(), grace)
+        except TimeoutError:
+            await self.interrupt()
+
+    async def interrupt(self) -> None:
+        """End every attempt now; each is given back to its job."""
+        await asyncio.gather(*(self.abort(job_id, Abort.STOP) for job_id in list(self._running)))
+
+    async def _attempt(self, running: _Running) -> None:
+        job = running.claimed.job
+        lane = self._storage.catalog.by_id[job.lane]
+        wall_start = self._clock.wall()
+        started = asyncio.get_running_loop().time()
+        try:
+            sent = await self._exchange.attempt(running.claimed, lane)
+        except asyncio.CancelledError:
+            if running.abort is None:
+                running.abort = Abort.STOP
+            passed = asyncio.get_running_loop().time() - started
+            sent = Sent(Interrupted(running.abort.value, wrote=True), None, passed)
+        await asyncio.shield(self._finish(running, lane, sent, wall_start))
+
+    async def _finish(self, running: _Running, lane: Lane, sent: Sent, wall_start: int) -> None:
+        """Decide, queue the outcome, free the slot, and tell when it is written."""
+        job, now, wall = running.claimed.job, self._clock.now(), self._clock.wall()
+        assert self.dispatcher is not None
+        verdict = self._redacted(sent.verdict)
+        ended = self._gates.judged(lane, job, verdict, now, others_due=self.dispatcher.others_due(job))
+        change = after_attempt(
+            job,
+            verdict,
+            self._policy(lane),
+            now=now,
+            wall=wall,
+            uniform=self._random.uniform,
+            probe=running.probe,
+            tried_for=self._patience.tried_for(job),
+            result=self._result(sent),
+        )
+        if running.abort is Abort.CANCEL and change.to is State.PENDING:
+            change = replace(change, to=State.CANCELLED, reason=Reason.REQUESTED, verdict="cancelled")
+        status = sent.answer.status if sent.answer is not None else None
+        record = AttemptRecord(wall_start, round(sent.seconds * 1000), status)
+        keep = self._gates.registry.retention.keys
+        write = partial(settle, job=job, change=change, record=record, now=Now(now, wall), keep_key=keep)
+        recorded = self._storage.outcome(write)
+        self._running.pop(job.id, None)
+        self.dispatcher.ended(job)
+        settled = await recorded
+        if not self._running:
+            self._idle.set()
+        self._tell(job, change, sent, status)
+        if settled.job is not None:
+            age = (now - job.accepted_at) / 1000
+            self._emit(JobChanged(settled.job, State.LEASED, age))
+        self.dispatcher.gained(settled.ready, change.due_at if change.to is State.PENDING else None)
+        if ended.forgive:
+            await self.forgive(lane.destination)
+
+    async def forgive(self, destination: str) -> None:
+        """The destination answers again: jobs that back off because it was down go now, in small steps."""
+        assert self.dispatcher is not None
+        while True:
+            now = Now(self._clock.now(), self._clock.wall())
+            lanes, count = await self._storage.outcome(partial(forgive_outage, destination=destination, now=now))
+            if not count:
+                return
+            self.dispatcher.gained(lanes)
+
+    def _policy(self, lane: Lane) -> RetryPolicy:
+        topic = self._gates.registry.topic(lane.topic, lane.destination)
+        return topic.retry if topic is not None else RetryPolicy()
+
+    def _result(self, sent: Sent) -> Result | None:
+        if sent.answer is None:
+            return None
+        secrets = self._exchange.secrets()
+        headers = tuple((n, secrets.redact(v)) for n, v in sent.answer.headers if n.lower() in KEPT_HEADERS)
+        body = secrets.redact(sent.answer.body.decode("latin-1")).encode("latin-1", "replace")
+        return Result(sent.answer.status, headers, body, sent.truncated)
+
+    def _redacted(self, verdict: Verdict) -> Verdict:
+        """The verdict without any secret that a server echoed."""
+        match verdict:
+            case outcome.Done() | outcome.VerifyFirst():
+                return verdict
+            case _:
+                return replace(verdict, detail=self._exchange.secrets().redact(verdict.detail))
+
+    def _tell(self, job: Job, change: Transition, sent: Sent, status: int | None) -> None:
+        error = change.last_error if change.verdict not in ("done", "interrupted") else None
+        replayed = sent.answer is not None and (sent.answer.header("Idempotent-Replayed") or "").lower() == "true"
+        self._emit(
+            AttemptEnded(
+                job,
+                change.verdict,
+                status,
+                sent.seconds,
+                sent.sent,
+                sent.received,
+                error.detail if error is not None else None,
+                error.kind.value if error is not None else None,
+                replayed,
+            )
+        )

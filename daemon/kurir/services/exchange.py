@@ -1,0 +1,178 @@
+"""The wire part of an attempt: build the request, send it, judge what came back.
+
+Faults of the configuration (a secret that cannot be read, a target that has left its destination) are verdicts too.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from kurir.domain import outcome
+from kurir.domain.conditions import Conditions, Connectivity
+from kurir.domain.errors import Refused
+from kurir.domain.job import ErrorKind, Job
+from kurir.domain.outcome import Answer, Attempt, Hold, HoldDestination, Interrupted, Reject, Verdict
+from kurir.domain.policy import Destination
+from kurir.services import request
+from kurir.services.gates import Gates
+from kurir.store.catalog import Lane
+from kurir.store.claim import Claimed
+from kurir.system.clock import Clock
+from kurir.system.http import Fault, HttpSender, Redirects, WireFault, WireReply, WireRequest
+from kurir.system.secrets import Secrets, SecretUnusable
+
+COMPARED = 1 << 20
+"""The largest payload, in bytes, that is compared with what the server holds after a failed precondition."""
+
+_KINDS = {
+    Fault.DNS: ErrorKind.DNS,
+    Fault.CONNECT: ErrorKind.CONNECT,
+    Fault.PROXY: ErrorKind.CONNECT,
+    Fault.TLS: ErrorKind.TLS,
+    Fault.TIMEOUT: ErrorKind.TIMEOUT,
+    Fault.RESET: ErrorKind.RESET,
+    Fault.PROTOCOL: ErrorKind.RESET,
+    Fault.BODY_MISSING: ErrorKind.BODY_MISSING,
+    Fault.DENIED: ErrorKind.CONNECT,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """What came of the wire part of an attempt."""
+
+    verdict: Verdict
+    answer: Answer | None
+    seconds: float = 0.0
+    sent: int = 0
+    received: int = 0
+    truncated: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class World:
+    """What an attempt needs of the outside: who sends, what is secret, what the network is like."""
+
+    sender: HttpSender
+    secrets: Callable[[], Secrets]
+    conditions: Callable[[], Conditions]
+    on_link: Callable[[str], bool]
+    send_failed: Callable[[], None]
+
+
+class Exchange:
+    """Makes one exchange with a destination and says what it means. Records nothing."""
+
+    def __init__(self, gates: Gates, clock: Clock, folder: Path, world: World) -> None:
+        self._gates = gates
+        self._clock = clock
+        self._folder = folder
+        self._world = world
+        self.ambiguous_below = 0
+        """Jobs up to this id may have been sent although nothing says so (a power cut took the record)."""
+
+    def secrets(self) -> Secrets:
+        """The secrets of today, which also know what to redact."""
+        return self._world.secrets()
+
+    async def attempt(self, claimed: Claimed, lane: Lane) -> Sent:
+        """The wire part: build, send, judge. Faults of configuration are verdicts too."""
+        job = claimed.job
+        destination = self._gates.registry.destination(lane)
+        if destination is None:
+            return Sent(Interrupted("its destination is not configured any more", wrote=False), None)
+        now = self._clock.now()
+        accepted = job.wall_created if self._clock.trusted() else None
+        try:
+            wire = request.build(
+                claimed,
+                destination,
+                self._world.secrets(),
+                self._folder,
+                age_s=(now - job.accepted_at) // 1000,
+                accepted_at=accepted,
+            )
+        except SecretUnusable as fault:
+            return Sent(HoldDestination(Hold.SECRET, ErrorKind.UNAUTHORIZED, str(fault)), None)
+        except Refused as refusal:
+            return Sent(Reject(ErrorKind.HTTP_STATUS, refusal.detail), None)
+        reply = await self._send(wire, job, lane, destination, self._gates.registry.retention.result_bytes)
+        if isinstance(reply, WireFault):
+            return self._faulted(reply, destination)
+        answer = Answer(reply.status, reply.headers, reply.body)
+        verdict = outcome.judge(answer, self._circumstances(job, destination, reply))
+        sent = Sent(verdict, answer, reply.seconds, reply.sent_bytes, reply.received_bytes, reply.truncated)
+        if isinstance(verdict, outcome.VerifyFirst | outcome.Conflict) and answer.status == 412:
+            return await self._look(job, lane, destination, sent)
+        return sent
+
+    async def _send(
+        self, wire: WireRequest, job: Job, lane: Lane, destination: Destination, keep: int
+    ) -> WireReply | WireFault:
+        route = request.route_of(
+            destination, self._gates.needs(lane), self._world.conditions().network, self._gates.registry.access
+        )
+        follow = Redirects.SAME_ORIGIN if destination.follow_redirects else Redirects.NEVER
+        return await self._world.sender.send(wire, route, request.timeouts_of(destination), keep=keep, redirects=follow)
+
+    async def _look(self, job: Job, lane: Lane, destination: Destination, sent: Sent) -> Sent:
+        """A precondition failed: see what the server holds. Ours already: done. Else it is kept for the conflict."""
+        wire = request.build_look(job, destination, self._world.secrets())
+        keep = max(self._gates.registry.retention.result_bytes, min(job.size + 1, COMPARED))
+        reply = await self._send(wire, job, lane, destination, keep)
+        verdict = sent.verdict
+        final = verdict.otherwise if isinstance(verdict, outcome.VerifyFirst) else verdict
+        if isinstance(reply, WireFault):
+            if isinstance(verdict, outcome.VerifyFirst):
+                # Nobody knows whether it was done: ask again another time rather than guess.
+                return replace(
+                    sent, verdict=outcome.RetryLater(ErrorKind.HTTP_STATUS, "answered 412; could not look why", 412)
+                )
+            return sent
+        ours = hashlib.sha256(reply.body).digest() == job.digest and not reply.truncated
+        gone = job.method == "DELETE" and reply.status in (404, 410)
+        if isinstance(verdict, outcome.VerifyFirst) and ((200 <= reply.status <= 299 and ours) or gone):
+            final = outcome.Done()
+        answer = Answer(reply.status, reply.headers, reply.body[: self._gates.registry.retention.result_bytes])
+        return replace(sent, verdict=final, answer=answer)
+
+    def _circumstances(self, job: Job, destination: Destination, reply: WireReply) -> Attempt:
+        return Attempt(
+            method=job.method,
+            versioned=job.versioned,
+            ambiguous=job.ambiguous or job.id <= self.ambiguous_below,
+            portal_suspected=self._portal_suspected(destination, reply.peer),
+            expect=destination.expect,
+            classify=destination.classify,
+            hold_unauthorized=destination.hold_unauthorized,
+        )
+
+    def _portal_suspected(self, destination: Destination, peer: str) -> bool:
+        """Whether somebody else may have answered: NetworkManager says portal, or nothing proves the opposite."""
+        connectivity = self._world.conditions().network.connectivity
+        if _loopback(peer):
+            return False
+        if connectivity is Connectivity.PORTAL:
+            return True
+        if not destination.url.startswith("http://") or connectivity is Connectivity.FULL:
+            return False
+        return not self._world.on_link(peer)
+
+    def _faulted(self, fault: WireFault, destination: Destination) -> Sent:
+        kind = _KINDS[fault.kind]
+        if fault.certificate_time and not self._clock.trusted():
+            kind = ErrorKind.CLOCK_SUSPECT
+        if fault.kind is Fault.DENIED:
+            verdict: Verdict = Reject(kind, fault.detail)
+        else:
+            verdict = outcome.judge_fault(outcome.Fault(kind, fault.detail, fault.wrote))
+        if fault.kind is not Fault.BODY_MISSING:
+            self._world.send_failed()
+        return Sent(verdict, None, fault.seconds, fault.sent_bytes, fault.received_bytes)
+
+
+def _loopback(peer: str) -> bool:
+    return peer.startswith("127.") or peer == "::1"

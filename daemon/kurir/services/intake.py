@@ -1,0 +1,248 @@
+"""Accepting jobs: from what a program says to a row that is on the disk before it is told so.
+
+Everything that could make a job impossible to send is refused here, with the field named, because a job that was
+accepted must not turn into poison later.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+from functools import partial
+
+import msgspec
+
+from kurir.domain import strictjson
+from kurir.domain.errors import Refused, StoreFailing
+from kurir.domain.events import Dropped, Emit, JobAccepted, JobChanged, SubmitRefused, SubmitRepeated
+from kurir.domain.job import BodyKind, Job, NewJob, State
+from kurir.domain.peer import Peer
+from kurir.domain.policy import OnDead, WhenFull
+from kurir.domain.submission import Submission
+from kurir.services.compose import Composer, content_digest, line_of
+from kurir.services.dispatcher import Dispatcher
+from kurir.services.gates import Gates
+from kurir.services.storage import Storage
+from kurir.services.timing import timing
+from kurir.store import bodies
+from kurir.store.insert import Inserted, Kept, Outcome, Remembered, Repeated, Room, insert
+from kurir.store.tx import Tx
+from kurir.system.clock import Clock
+
+INLINE = 64 * 1024
+"""Payloads up to this many bytes stand in the database; larger ones in files of their own."""
+
+
+class How(Enum):
+    """What a submit came to."""
+
+    CREATED = "created"
+    DUPLICATE = "duplicate"  # the key was used before for the same content: the first job
+    KEPT = "kept"  # a live job holds the unique key
+    REMEMBERED = "remembered"  # the key's job has been pruned
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """The answer to a submit. `job` is None for a remembered key; `uid` and `state` are always known."""
+
+    how: How
+    uid: bytes
+    state: State
+    job: Job | None
+
+
+class Intake:
+    """Takes jobs in. Every success is on the disk when it is returned."""
+
+    def __init__(self, storage: Storage, gates: Gates, dispatcher: Dispatcher, clock: Clock, emit: Emit) -> None:
+        self._storage = storage
+        self._gates = gates
+        self._dispatcher = dispatcher
+        self._clock = clock
+        self._emit = emit
+        self.stopping = False
+
+    async def submit(self, peer: Peer, submission: Submission, *, body: bytes | None = None) -> Receipt:
+        """Accept one job. `body`: the payload, where it did not come as a member. Raises Refused."""
+        try:
+            return await self._submit(peer, submission, body)
+        except Refused as refusal:
+            self._emit(SubmitRefused(refusal.code, submission.topic or "adhoc"))
+            raise
+
+    async def submit_lines(self, peer: Peer, lines: Sequence[bytes], *, atomic: bool) -> list[Receipt | Refused]:
+        """Accept a batch; one result per line, in order, all of it synced. `atomic`: all or none (raises Refused)."""
+        results: list[Receipt | Refused | None] = []
+        prepared: list[tuple[int, NewJob, Room]] = []
+        for number, line in enumerate(lines):
+            try:
+                self._require_open()
+                submission = strictjson.decode(line, Submission)
+                new, room = await self._prepare(peer, submission, None)
+            except Refused as refusal:
+                if atomic:
+                    raise _of_line(refusal, number) from refusal
+                results.append(refusal)
+                self._emit(SubmitRefused(refusal.code, "other"))
+                continue
+            prepared.append((number, new, room))
+            results.append(None)
+        if prepared:
+            write = partial(self._insert_all, batch=[(new, room) for _, new, room in prepared], atomic=atomic)
+            try:
+                outcomes = await self._storage.promise(write)
+            except _BatchRefused as whole:
+                raise _of_line(whole.refusal, prepared[whole.position][0]) from whole
+            except Refused as refusal:
+                if atomic:
+                    raise
+                outcomes = [refusal] * len(prepared)
+            for (number, new, _), result in zip(prepared, outcomes, strict=True):
+                results[number] = result if isinstance(result, Refused) else self._received(result, new)
+        return [result for result in results if result is not None]
+
+    async def _submit(self, peer: Peer, submission: Submission, body: bytes | None) -> Receipt:
+        self._require_open()
+        new, room = await self._prepare(peer, submission, body)
+        try:
+            result = await self._storage.promise(partial(insert, new=new, room=room, catalog=self._storage.catalog))
+        except Refused:
+            await self._discard_file(new)
+            raise
+        if not isinstance(result, Inserted):
+            await self._discard_file(new)
+        return self._received(result, new)
+
+    async def _keep_file(self, uid: bytes, payload: bytes) -> None:
+        try:
+            await asyncio.to_thread(bodies.write, self._storage.folder, uid, payload)
+        except StoreFailing as fault:
+            raise self._storage.refusal(fault) from fault
+
+    async def _discard_file(self, new: NewJob) -> None:
+        """The payload's file belongs to no job. (After a crash the collection at start finds it.)"""
+        if new.body_kind is BodyKind.FILE:
+            await asyncio.to_thread(bodies.delete, self._storage.folder, new.uid, new.digest)
+
+    def _require_open(self) -> None:
+        if self.stopping:
+            raise Refused("stopping", "cannot accept the job: the daemon stops; submit it again when it runs")
+        self._storage.require_room()
+
+    def _insert_all(self, tx: Tx, batch: list[tuple[NewJob, Room]], *, atomic: bool) -> list[Outcome | Refused]:
+        """On the writer's thread: the whole batch in the transaction it is given."""
+        outcomes: list[Outcome | Refused] = []
+        for position, (new, room) in enumerate(batch):
+            try:
+                outcomes.append(insert(tx, new, room, self._storage.catalog))
+            except Refused as refusal:
+                if atomic:
+                    raise _BatchRefused(position, refusal) from refusal  # not Refused: what was written is undone
+                outcomes.append(refusal)
+        return outcomes
+
+    def _received(self, result: Outcome, new: NewJob) -> Receipt:
+        match result:
+            case Inserted():
+                self._announce(result, new)
+                return Receipt(How.CREATED, result.job.uid, result.job.state, result.job)
+            case Repeated():
+                self._emit(SubmitRepeated(new.topic))
+                return Receipt(How.DUPLICATE, result.job.uid, result.job.state, result.job)
+            case Kept():
+                return Receipt(How.KEPT, result.job.uid, result.job.state, result.job)
+            case Remembered():
+                self._emit(SubmitRepeated(new.topic))
+                return Receipt(How.REMEMBERED, result.uid, result.place.state, None)
+
+    def _announce(self, result: Inserted, new: NewJob) -> None:
+        self._storage.catalog.learn(result.job.lane, (new.topic, new.destination, new.owner, new.needs))
+        self._emit(JobAccepted(result.job))
+        for gone in (*result.cancelled, *result.dropped):
+            self._emit(JobChanged(gone, State.PENDING, (self._clock.now() - gone.accepted_at) / 1000))
+        for gone in result.dropped:
+            self._emit(Dropped(gone, "the queue was full"))
+        self._dispatcher.accepted(result.job, result.ready)
+
+    async def _prepare(self, peer: Peer, submission: Submission, body: bytes | None) -> tuple[NewJob, Room]:
+        """Check everything that can be checked without the store, and write a large payload to its file."""
+        registry = self._gates.registry
+        now, wall = self._clock.now(), self._clock.wall()
+        request = Composer(registry, peer).compose(submission, body)
+        topic = request.topic
+        uid = new_uid(wall)
+        payload = request.body
+        size = len(payload) if payload is not None else 0
+        if size > registry.limits.max_job_bytes:
+            limit = registry.limits.max_job_bytes
+            raise Refused("too_large", f"cannot accept the job: its payload has {size} bytes, the limit is {limit}")
+        digest = hashlib.sha256(payload or b"").digest()
+        when = timing(submission, topic, now, wall, trusted=self._clock.trusted())
+        kind = BodyKind.NONE if payload is None else BodyKind.INLINE if size <= INLINE else BodyKind.FILE
+        if kind is BodyKind.FILE and payload is not None:
+            await self._keep_file(uid, payload)
+        unique = submission.unique
+        new = NewJob(
+            uid=uid,
+            owner=peer.uid,
+            topic=topic.name,
+            destination=request.destination,
+            needs=request.needs,
+            priority=topic.priority if submission.priority is None else submission.priority,
+            ordering_key=submission.ordering_key,
+            unique_key=unique.key if unique else None,
+            unique_policy=unique.policy if unique else "keep",
+            collapse=topic.collapse and submission.ordering_key is not None,
+            line=line_of(peer.uid, request, submission.ordering_key),
+            client_key=submission.idempotency_key,
+            correlation_id=submission.correlation_id,
+            method=request.method,
+            target=request.target,
+            content_type=request.content_type,
+            headers=request.headers,
+            body=payload if kind is BodyKind.INLINE else None,
+            body_kind=kind,
+            size=size,
+            digest=digest,
+            content_digest=content_digest(request, digest),
+            accepted_at=now,
+            wall_created=wall,
+            due_at=when.due_at,
+            wall_not_before=when.wall_not_before,
+            expires_at=when.expires_at,
+            max_attempts=submission.max_attempts,
+            after=request.after,
+            unless=msgspec.json.encode(submission.unless).decode() if submission.unless else None,
+            blocks=topic.on_dead is OnDead.BLOCK,
+            reason=when.reason,
+        )
+        room = Room(limits=registry.limits, admin=peer.admin, drop_oldest=topic.when_full is WhenFull.DROP_OLDEST)
+        return new, room
+
+
+class _BatchRefused(Exception):
+    """One line of an atomic batch is refused: the transaction is undone as a whole."""
+
+    def __init__(self, position: int, refusal: Refused) -> None:
+        super().__init__(str(refusal))
+        self.position = position
+        self.refusal = refusal
+
+
+def _of_line(refusal: Refused, number: int) -> Refused:
+    extra = {**refusal.extra, "line": number + 1}
+    return Refused(refusal.code, f"line {number + 1}: {refusal.detail}", field=refusal.field, **extra)
+
+
+def new_uid(wall: int) -> bytes:
+    """A UUIDv7 (RFC 9562): 48 bits of wall-clock milliseconds, 74 random ones. Nothing relies on its order."""
+    number = bytearray(os.urandom(16))
+    number[:6] = (wall & 0xFFFF_FFFF_FFFF).to_bytes(6, "big")
+    number[6] = 0x70 | (number[6] & 0x0F)
+    number[8] = 0x80 | (number[8] & 0x3F)
+    return bytes(number)

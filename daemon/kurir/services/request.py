@@ -1,0 +1,129 @@
+"""From a job and the configuration of today to the request that goes over the wire. One place for every header.
+
+Method, target, payload, the job's own headers and the key are what was accepted; the destination's url and headers are
+what is configured now, with secrets filled in at the last moment.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from functools import lru_cache
+from pathlib import Path
+
+from kurir import __version__
+from kurir.domain import targets
+from kurir.domain.conditions import NetworkFacts, interface_for
+from kurir.domain.job import BodyKind, Job
+from kurir.domain.policy import Access, Destination, KeyStyle, Needs
+from kurir.store.bodies import FOLDER, name_of
+from kurir.store.claim import Claimed
+from kurir.system.http import Route, Timeouts, WireRequest
+from kurir.system.secrets import Secrets
+
+USER_AGENT = f"kurird/{__version__}"
+
+
+@lru_cache(maxsize=4096)
+def wire_url(base: str, target: str) -> str:
+    """The whole URL. Raises Refused if the target has left its destination since it was accepted."""
+    path, mark, query = target.partition("?")
+    url = targets.join(base, path, query if mark else None)
+    targets.verify(base, url)
+    return url
+
+
+@lru_cache(maxsize=1024)
+def _origin(url: str) -> str:
+    """scheme://authority exactly as written: the wire compares bytes."""
+    scheme, _, rest = url.partition("://")
+    return f"{scheme}://{rest.split('/', 1)[0].split('?', 1)[0]}"
+
+
+def route_of(destination: Destination, needs: Needs, network: NetworkFacts, access: Access) -> Route:
+    """Which connections a request may use: to this origin, with this trust, over the interface that met the need."""
+    return Route(
+        origin=_origin(destination.url),
+        tls=destination.tls,
+        proxy=destination.proxy,
+        interface=interface_for(needs, network) or "",
+        deny=access.adhoc_deny if destination.adhoc else (),
+    )
+
+
+def timeouts_of(destination: Destination) -> Timeouts:
+    return Timeouts(
+        connect=destination.connect_timeout,
+        idle=destination.idle_timeout,
+        response=destination.response_timeout,
+        attempt=destination.attempt_timeout,
+    )
+
+
+def idempotency_value(key: str, style: KeyStyle) -> str:
+    """The key as the destination wants it: as it is, or as a structured field string (RFC 8941, section 3.3.3)."""
+    if style is KeyStyle.PLAIN:
+        return key
+    return '"' + key.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def build(
+    claimed: Claimed, destination: Destination, secrets: Secrets, folder: Path, *, age_s: int, accepted_at: int | None
+) -> WireRequest:
+    """The request of one attempt. `accepted_at`: wall milliseconds, None while the clock is not trusted.
+
+    Raises SecretUnusable for a secret that cannot be read, Refused for a target outside of the destination.
+    """
+    job = claimed.job
+    headers = _headers(job, destination, secrets)
+    headers.append((destination.idempotency_header, idempotency_value(job.key, destination.idempotency_style)))
+    headers.append(("Kurir-Attempt", str(job.attempts)))
+    headers.append(("Kurir-Age", str(max(0, age_s))))
+    if accepted_at is not None:
+        headers.append(("Kurir-Accepted-At", iso(accepted_at)))
+    return WireRequest(
+        method=job.method,
+        url=wire_url(destination.url, job.target),
+        headers=tuple(headers),
+        body=_body(claimed, folder),
+    )
+
+
+def build_look(job: Job, destination: Destination, secrets: Secrets) -> WireRequest:
+    """A GET for what the destination holds now, to judge a failed precondition by. Without conditions of its own.
+
+    Identity encoding, because a compressed answer may carry another validator (RFC 9110, section 8.8.3.3).
+    """
+    conditional = {"if-match", "if-none-match", "if-modified-since", "if-unmodified-since", "content-type"}
+    headers = [(n, v) for n, v in _headers(job, destination, secrets) if n.lower() not in conditional]
+    headers.append(("Accept-Encoding", "identity"))
+    return WireRequest(method="GET", url=wire_url(destination.url, job.target), headers=tuple(headers))
+
+
+def iso(wall_ms: int) -> str:
+    """An instant as RFC 3339 in UTC with milliseconds."""
+    return datetime.fromtimestamp(wall_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _headers(job: Job, destination: Destination, secrets: Secrets) -> list[tuple[str, str]]:
+    configured = {name.lower() for name in destination.headers}
+    headers = [(name, value) for name, value in job.headers if name.lower() not in configured]
+    headers += [(name, secrets.fill(value)) for name, value in destination.headers.items()]
+    present = configured | {name.lower() for name, _ in headers}
+    if job.content_type and "content-type" not in present:
+        headers.append(("Content-Type", job.content_type))
+    if "user-agent" not in present:
+        headers.append(("User-Agent", USER_AGENT))
+    if "x-correlation-id" not in present:
+        headers.append(("X-Correlation-ID", job.correlation_id or job.public_id))
+    return headers
+
+
+def _body(claimed: Claimed, folder: Path) -> bytes | Path | None:
+    job = claimed.job
+    match job.body_kind:
+        case BodyKind.NONE:
+            return None
+        case BodyKind.INLINE:
+            return claimed.body if claimed.body is not None else b""
+        case BodyKind.FILE:
+            return folder / FOLDER / name_of(job.uid, job.digest)
