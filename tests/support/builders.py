@@ -55,6 +55,8 @@ _DEFAULT = Job(
     lease=1,
     unless=None,
     last_error=None,
+    cost=17,
+    blocks=False,
 )
 
 
