@@ -11,6 +11,7 @@ With /sys mounted read-only NetworkManager takes the machine for a container and
 
 from __future__ import annotations
 
+import functools
 import itertools
 import os
 import shutil
@@ -80,6 +81,7 @@ http.server.ThreadingHTTPServer((ADDRESS, 8080), Portal).serve_forever()
 """
 
 
+@functools.cache
 def missing() -> str | None:
     """Why a lab cannot be built on this machine, in one line; None if it can."""
     if os.geteuid() != 0:
@@ -95,6 +97,7 @@ def missing() -> str | None:
     return None
 
 
+@functools.cache
 def missing_mocks() -> str | None:
     """Why mock services cannot run here; None if they can."""
     found = subprocess.run([SYSTEM_PYTHON, "-c", "import dbusmock"], capture_output=True, check=False)
@@ -223,12 +226,12 @@ class NetworkLab(PrivateBus):
 
     def _build(self) -> None:
         for namespace in (self.edge, self.router):
-            self._ip("netns", "add", namespace)
-            self._ip("-n", namespace, "link", "set", "lo", "up")
+            self.ip("netns", "add", namespace)
+            self.ip("-n", namespace, "link", "set", "lo", "up")
         # The address sits on a bridge: an end of a cable that is made anew loses its own.
-        self._ip("-n", self.router, "link", "add", "br0", "type", "bridge")
-        self._ip("-n", self.router, "addr", "add", f"{self.gateway}/24", "dev", "br0")
-        self._ip("-n", self.router, "link", "set", "br0", "up")
+        self.ip("-n", self.router, "link", "add", "br0", "type", "bridge")
+        self.ip("-n", self.router, "addr", "add", f"{self.gateway}/24", "dev", "br0")
+        self.ip("-n", self.router, "link", "set", "br0", "up")
         self.plug()
         self.mode("full")
         dhcp = [
@@ -244,10 +247,11 @@ class NetworkLab(PrivateBus):
         self.start("portal", self.in_router([SYSTEM_PYTHON, str(script), self.gateway, str(self.folder / "mode")]))
         if self._logind:
             self.start_mock("logind")
-            until(lambda: "org.freedesktop.login1" in self._names())
+            until(lambda: "org.freedesktop.login1" in self.names())
         self.start_manager()
 
-    def _names(self) -> str:
+    def names(self) -> str:
+        """What is on the bus; the question itself comes and goes as a client."""
         question = ["dbus-send", f"--bus={self.address}", "--dest=org.freedesktop.DBus", "--print-reply"]
         question += ["/org/freedesktop/DBus", "org.freedesktop.DBus.ListNames"]
         return subprocess.run(question, capture_output=True, text=True, check=False).stdout
@@ -290,20 +294,20 @@ class NetworkLab(PrivateBus):
 
     def carrier(self, state: str) -> None:
         """Switch the far end of the cable up or down."""
-        self._ip("-n", self.router, "link", "set", "lan0", state)
+        self.ip("-n", self.router, "link", "set", "lan0", state)
 
     def unplug(self) -> None:
         """Take the network card away."""
-        self._ip("-n", self.edge, "link", "del", "wan0")
+        self.ip("-n", self.edge, "link", "del", "wan0")
 
     def plug(self) -> None:
         """Put a network card in, with a cable to the router."""
-        self._ip(
+        self.ip(
             *("link", "add", "name", "wan0", "netns", self.edge, "type", "veth"),
             *("peer", "name", "lan0", "netns", self.router),
         )
-        self._ip("-n", self.router, "link", "set", "lan0", "master", "br0", "up")
-        self._ip("-n", self.edge, "link", "set", "wan0", "up")
+        self.ip("-n", self.router, "link", "set", "lan0", "master", "br0", "up")
+        self.ip("-n", self.edge, "link", "set", "wan0", "up")
 
     def drop_checks(self) -> None:
         """Let the router swallow every request to the check server."""
@@ -324,7 +328,8 @@ class NetworkLab(PrivateBus):
         )
         return done.stdout
 
-    def _ip(self, *arguments: str) -> None:
+    def ip(self, *arguments: str) -> None:
+        """Run ip(8), which may have -n NAMESPACE."""
         done = subprocess.run(["ip", *arguments], capture_output=True, text=True, check=False)
         if done.returncode != 0:
             raise RuntimeError(f"ip {' '.join(arguments)}: {done.stderr.strip()}")

@@ -1,0 +1,159 @@
+"""The system bus where there is none, where it is silent, and where nobody can speak its language."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from kurir.domain.network import NetworkFacts
+from kurir.system import bus as bus_module
+from kurir.system.bus import BusMissing, SystemBus, socket_path
+from kurir.system.login1 import SleepWatcher
+from kurir.system.networkmanager import NetworkWatcher
+
+
+async def nothing(_: object) -> None:
+    await asyncio.Event().wait()
+
+
+async def seen(condition: Callable[[], object], timeout: float = 5.0) -> None:
+    async with asyncio.timeout(timeout):
+        while not condition():
+            await asyncio.sleep(0.005)
+
+
+async def end(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    await asyncio.wait([task])
+
+
+@pytest.mark.parametrize(
+    ("address", "path"),
+    [
+        ("unix:path=/run/dbus/system_bus_socket", "/run/dbus/system_bus_socket"),
+        ("unix:path=/a%20b,guid=1234", "/a b"),
+        ("unix:guid=1,path=/x;unix:path=/y", "/x"),
+        ("tcp:host=h,port=1;unix:path=/y", "/y"),
+        ("unix:abstract=/tmp/x", None),
+        ("unixexec:path=/bin/sh", None),
+        ("", None),
+        (";;=,:", None),
+    ],
+)
+def test_the_socket_of_an_address_is_known(address: str, path: str | None) -> None:
+    assert socket_path(address) == (Path(path) if path else None)
+
+
+def test_the_environment_names_the_bus(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DBUS_SYSTEM_BUS_ADDRESS", "unix:path=/from/environment")
+    assert SystemBus().address == "unix:path=/from/environment"
+    monkeypatch.delenv("DBUS_SYSTEM_BUS_ADDRESS")
+    assert SystemBus().address == "unix:path=/run/dbus/system_bus_socket"
+
+
+async def test_without_a_socket_the_reason_is_told_and_nothing_is_tried(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def opened(address: str) -> None:
+        raise AssertionError(f"opened {address}")
+
+    monkeypatch.setattr(bus_module, "_open", opened)
+    reasons: list[str] = []
+    bus = SystemBus(f"unix:path={tmp_path}/dbus/bus")
+    waiting = asyncio.create_task(bus.attend(nothing, reasons.append))
+    await seen(lambda: reasons)
+    (tmp_path / "dbus").mkdir()
+    (tmp_path / "dbus" / "other").touch()
+    await asyncio.sleep(0.05)
+    assert set(reasons) == {f"there is no system bus at {tmp_path}/dbus/bus"}
+    assert not waiting.done()
+    await end(waiting)
+
+
+async def test_a_socket_that_appears_is_tried_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tried = asyncio.Event()
+
+    async def opened(address: str) -> None:
+        tried.set()
+        raise bus_module.BusLost("not yet")
+
+    monkeypatch.setattr(bus_module, "_open", opened)
+    waiting = asyncio.create_task(SystemBus(f"unix:path={tmp_path}/dbus/bus").attend(nothing, lambda why: None))
+    await asyncio.sleep(0.02)
+    assert not tried.is_set()
+    (tmp_path / "dbus").mkdir()
+    await asyncio.sleep(0.02)
+    (tmp_path / "dbus" / "bus").touch()
+    async with asyncio.timeout(1):
+        await tried.wait()
+    await end(waiting)
+
+
+async def test_a_dead_socket_is_tried_less_and_less_often_until_it_is_made_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tries: list[float] = []
+
+    async def opened(address: str) -> None:
+        tries.append(asyncio.get_running_loop().time())
+        raise bus_module.BusLost("refused")
+
+    monkeypatch.setattr(bus_module, "_open", opened)
+    monkeypatch.setattr(bus_module, "BACK_OFF_S", (0.01, 0.02, 600.0))
+    path = tmp_path / "bus"
+    path.touch()
+    waiting = asyncio.create_task(SystemBus(f"unix:path={path}").attend(nothing, lambda why: None))
+    await seen(lambda: len(tries) == 3)
+    await asyncio.sleep(0.1)
+    assert len(tries) == 3
+    other = tmp_path / "new"
+    other.touch()
+    other.rename(path)
+    await seen(lambda: len(tries) == 4, 1)
+    await end(waiting)
+
+
+async def test_whoever_holds_the_socket_without_being_a_bus_is_not_waited_for(tmp_path: Path) -> None:
+    path = tmp_path / "bus"
+    reasons: list[str] = []
+    with socket.socket(socket.AF_UNIX) as stranger:
+        stranger.bind(str(path))
+        stranger.listen()
+        stranger.setblocking(False)
+        waiting = asyncio.create_task(SystemBus(f"unix:path={path}").attend(nothing, reasons.append))
+        channel, _ = await asyncio.get_running_loop().sock_accept(stranger)
+        channel.close()
+        await seen(lambda: any("does not answer" in reason for reason in reasons))
+        await end(waiting)
+
+
+async def test_without_sdbus_the_reason_is_one_line_and_the_watchers_end_quietly(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "bus"
+    path.touch()
+    monkeypatch.setitem(sys.modules, "sdbus", None)
+    bus = SystemBus(f"unix:path={path}")
+    with pytest.raises(BusMissing, match="sdbus is not installed here") as caught:
+        await bus.attend(nothing, lambda why: None)
+    assert "\n" not in str(caught.value)
+    reports: list[NetworkFacts] = []
+    async with asyncio.timeout(2):
+        await NetworkWatcher(bus).run(reports.append)
+        await SleepWatcher(bus).run(lambda sleep: None)
+    assert "sdbus is not installed" in reports[-1].detail
+    assert reports[-1].source == "none"
+
+
+async def test_a_network_that_nobody_watches_is_unknown_and_checks_answer_unknown() -> None:
+    reports: list[NetworkFacts] = []
+    watcher = NetworkWatcher(None)
+    async with asyncio.timeout(2):
+        await watcher.run(reports.append)
+        assert (await watcher.check_connectivity()).value == "unknown"
+    assert watcher.facts == reports[-1]
