@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
+import subprocess
+import sys
 import threading
 import time
 
@@ -106,6 +109,20 @@ async def test_nothing_ticks_when_nothing_is_in_flight() -> None:
             while watchdog._timer is not None:
                 await asyncio.sleep(0.01)  # the last tick finds nothing and sets no other
         assert len(watchdog) == 0
+
+
+def test_the_http_library_is_not_loaded_before_the_first_request() -> None:
+    script = "import sys, kurir.system.http as http; http.HttpSender(); sys.exit('aiohttp' in sys.modules)"
+    subprocess.run([sys.executable, "-c", script], check=True, env={"PYTHONPATH": os.pathsep.join(sys.path)})
+
+
+async def test_first_requests_that_start_together_share_one_session() -> None:
+    async with Server() as srv, client(srv.url) as http:
+        await asyncio.gather(*(http.send() for _ in range(10)))
+        assert len(http.sender._sessions) == 1
+        before = srv.connections
+        await http.send()
+        assert srv.connections == before
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ import trustme
 from cryptography.hazmat.primitives import serialization
 
 from kurir.domain.policy import Tls
-from kurir.system.http import Fault
+from kurir.system.http import Fault, Timeouts, WireFault, WireReply
 from support.server import Close, Raw, Reply, Reset, Server, Stage
 from system.http_sending import client, raw_server
 
@@ -123,6 +123,31 @@ async def test_tls_with_a_trusted_certificate_works_and_is_used_again(authority:
         for _ in range(3):
             assert (await http.send("/x", body=b"y" * 200_000, tls=trusted)).status == 200
         assert srv.connections == 1
+
+
+@pytest.mark.parametrize("stalls", [False, True])
+async def test_e8_progress_is_seen_through_tls(authority: trustme.CA, trusted: Tls, stalls: bool) -> None:
+    received = 0
+
+    async def slow(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal received
+        await reader.readuntil(b"\r\n\r\n")
+        while received < 4_000_000:
+            received += len(await reader.read(65_536))
+            await asyncio.sleep(60 if stalls and received > 100_000 else 0.01)
+        writer.write(b"HTTP/1.1 201 Created\r\nContent-Length: 0\r\n\r\n")
+        await reader.read()
+
+    limits = Timeouts(connect=5_000, idle=500, response=500)
+    async with raw_server(slow, server_context(authority.issue_cert("localhost"))) as http:
+        outcome = await http.try_send(body=b"x" * 4_000_000, tls=trusted, timeouts=limits)
+    if stalls:
+        assert isinstance(outcome, WireFault)
+        assert (outcome.kind, outcome.wrote, outcome.detail) == (Fault.TIMEOUT, True, "the upload stalled")
+    else:
+        assert isinstance(outcome, WireReply)
+        assert (outcome.status, received) == (201, 4_000_000)
+        assert outcome.seconds > 0.6
 
 
 async def test_an_unknown_authority_is_a_tls_fault_before_anything_is_written(authority: trustme.CA) -> None:

@@ -9,7 +9,7 @@ import os
 import select
 import socket
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import aiohappyeyeballs
 import aiohttp
@@ -50,10 +50,9 @@ class Wire(ResponseHandler):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
-        sock = transport.get_extra_info("socket")
-        self._descriptor = sock.fileno()
+        # Not checked: the classes of other event loops are no subclasses of asyncio's.
+        self._transport = cast("asyncio.Transport", transport)
+        self._descriptor = transport.get_extra_info("socket").fileno()
         self._poll.register(self._descriptor, select.POLLIN | select.POLLRDHUP)
         self.peer = _address(transport.get_extra_info("peername"))
         self.local = _address(transport.get_extra_info("sockname"))
@@ -77,9 +76,10 @@ class Wire(ResponseHandler):
             self._seam = whole[-3:]
             return data
         cut = end - len(self._seam)
+        if cut == len(data) or not (self._seam or b"chunked" in data[:cut].lower()):
+            self._seam = b""
+            return data  # no other framing can break
         self._seam = b""
-        if cut == len(data):
-            return data
         super().data_received(data[:cut])
         return data[cut:]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import lru_cache
 from pathlib import Path
 
 from kurir.domain.policy import Tls
@@ -110,27 +111,45 @@ def check(request: WireRequest, route: Route) -> str:
     Raises ValueError for what must have been refused when the job was accepted: it would corrupt the wire or leave
     for another origin.
     """
-    if _ORIGIN.fullmatch(route.origin) is None:
-        raise ValueError(f"not an origin: {route.origin!r}")
+    _check_method(request.method)
     target = request.url[len(route.origin) :]
     if not request.url.startswith(route.origin) or (target and target[0] not in "/?"):
         raise ValueError(f"the URL leaves the origin {route.origin}")
-    if route.deny and route.proxy:
-        raise ValueError("denied addresses cannot be checked behind a proxy")
     if TARGET.fullmatch(target) is None:
         raise ValueError("the request target holds a space, control, fragment or non-ASCII character")
-    if _TOKEN.fullmatch(request.method) is None or request.method == "CONNECT":
-        raise ValueError(f"not a method that can be sent: {request.method!r}")
     for name, value in request.headers:
-        if _TOKEN.fullmatch(name) is None:
-            raise ValueError(f"not a header name: {name!r}")
-        if name.lower() in _FRAMING:
-            raise ValueError(f"the header {name} belongs to the wire")
-        if _CONTROL.search(value) is not None:
-            raise ValueError(f"control character in the value of header {name}")
-        if not value.isascii():
-            try:
-                value.encode()
-            except UnicodeEncodeError:
-                raise ValueError(f"lone surrogate in the value of header {name}") from None
+        _check_name(name)
+        if not value.isprintable() or not value.isascii():
+            _check_value(name, value)
     return target if target.startswith("/") else "/" + target
+
+
+def check_route(route: Route) -> None:
+    """Raises ValueError for a route that no request can take."""
+    if _ORIGIN.fullmatch(route.origin) is None:
+        raise ValueError(f"not an origin: {route.origin!r}")
+    if route.deny and route.proxy:
+        raise ValueError("denied addresses cannot be checked behind a proxy")
+
+
+@lru_cache(maxsize=64)
+def _check_method(method: str) -> None:
+    if _TOKEN.fullmatch(method) is None or method == "CONNECT":
+        raise ValueError(f"not a method that can be sent: {method!r}")
+
+
+@lru_cache(maxsize=1024)
+def _check_name(name: str) -> None:
+    if _TOKEN.fullmatch(name) is None:
+        raise ValueError(f"not a header name: {name!r}")
+    if name.lower() in _FRAMING:
+        raise ValueError(f"the header {name} belongs to the wire")
+
+
+def _check_value(name: str, value: str) -> None:
+    if _CONTROL.search(value) is not None:
+        raise ValueError(f"control character in the value of header {name}")
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise ValueError(f"lone surrogate in the value of header {name}") from None

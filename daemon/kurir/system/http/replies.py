@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import zlib
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from kurir.system.http.faults import EXPECTED
@@ -68,10 +69,10 @@ def _decode(raw: bytes, window: int, keep: int) -> tuple[bytes, bool]:
 
 def header_pairs(response: ClientResponse) -> tuple[tuple[str, str], ...]:
     """The headers as text that can be stored and shown."""
-    return tuple(
-        (name, value) if value.isascii() and name.isascii() else (_clean(name), _clean(value))
-        for name, value in response.headers.items()
-    )
+    pairs = tuple(response.headers.items())
+    if "".join(chain.from_iterable(pairs)).isascii():
+        return pairs
+    return tuple((_clean(name), _clean(value)) for name, value in pairs)
 
 
 def _clean(text: str) -> str:

@@ -4,10 +4,21 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kurir.system.http.messages import Fault, Redirects, Route, Timeouts, WireFault, WireReply, WireRequest, check
+from kurir.system.http.messages import (
+    Fault,
+    Redirects,
+    Route,
+    Timeouts,
+    WireFault,
+    WireReply,
+    WireRequest,
+    check,
+    check_route,
+)
 from kurir.system.http.redirects import same_origin_target
 from kurir.system.http.trust import Trust
 from kurir.system.http.watchdog import Attempt, Watchdog
@@ -120,10 +131,17 @@ class HttpSender:
         return replace(result, sent_bytes=sent, received_bytes=received)
 
     async def _open(self, route: Route) -> Session:
-        """The session of a route that has none yet."""
-        # Only now: the library is half of the memory of a daemon that has nothing to send.
+        """The session of a route that has none yet. Raises ValueError for a route that cannot be one."""
+        check_route(route)
+        # Only now, because the library is half of the memory of a daemon that has nothing to send; and in a thread,
+        # because a small device needs a second for it.
+        await asyncio.to_thread(import_module, "kurir.system.http.session")
         from kurir.system.http.session import Lookups, Session  # noqa: PLC0415 - see above
 
+        if self._closed:
+            raise RuntimeError("the sender is closed")
+        if (session := self._sessions.get(route)) is not None:
+            return session  # another request was quicker
         if self._lookups is None:
             self._lookups = Lookups()
         session = self._sessions[route] = Session(route, self._lookups)

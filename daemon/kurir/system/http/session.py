@@ -8,11 +8,13 @@ from __future__ import annotations
 import asyncio
 import base64
 from functools import lru_cache
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 import aiohttp
+from multidict import CIMultiDict
 from yarl import URL
 
 from kurir.system.http.body import Body, File
@@ -24,11 +26,24 @@ from kurir.system.http.replies import header_pairs, read_body
 from kurir.system.http.watchdog import CURRENT, Attempt
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from ssl import SSLContext
 
 __all__ = ["Lookups", "Session"]
 
 _LINE_AND_HOST = 30  # bytes of a head that stand neither in the URL nor in the headers, about
+
+
+_AUTOMATIC = ("Accept", "Accept-Encoding", "User-Agent", "Content-Type")
+
+
+class _BareRequest(aiohttp.ClientRequest):
+    """A request without automatic headers. The session is told the same, but works it out anew for each request."""
+
+    _none: CIMultiDict[None] = CIMultiDict(dict.fromkeys(_AUTOMATIC))
+
+    def update_auto_headers(self, skip_auto_headers: Iterable[str] | None) -> None:
+        self._skip_auto_headers = self._none
 
 
 class Session:
@@ -44,7 +59,8 @@ class Session:
             auto_decompress=False,
             trust_env=False,
             requote_redirect_url=False,
-            skip_auto_headers=("Accept", "Accept-Encoding", "User-Agent", "Content-Type"),
+            skip_auto_headers=_AUTOMATIC,
+            request_class=_BareRequest,
         )
         # PUT and DELETE on a connection that broke would be sent a second time, unseen. There is no public switch.
         self._client._retry_connection = False
@@ -144,7 +160,12 @@ def _sent(attempt: Attempt) -> int:
     if attempt.connection is None:
         return 0
     request = attempt.request
-    head = _LINE_AND_HOST + len(request.url) + sum(len(name) + len(value) + 4 for name, value in request.headers)
+    head = (
+        _LINE_AND_HOST
+        + 4 * len(request.headers)
+        + len(request.url)
+        + sum(map(len, chain.from_iterable(request.headers)))
+    )
     return head + (attempt.handed if attempt.body_done else max(0, attempt.handed - attempt.pending))
 
 
