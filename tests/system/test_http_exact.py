@@ -152,6 +152,16 @@ async def test_cookies_are_never_sent_back() -> None:
         assert [request.header("Cookie") for request in srv.requests] == [None, None]
 
 
+@pytest.mark.parametrize(
+    "cookie", ["=", ";;;", "a=b; Path", "\xff=\xfe", "[]=1", "a" * 4_000, "a=b; Max-Age=x; Expires=y"]
+)
+async def test_hostile_cookies_change_nothing(cookie: str, caplog: pytest.LogCaptureFixture) -> None:
+    async with Server("localhost") as srv, client(srv.url) as http:
+        srv.answer(Raw(f"HTTP/1.1 200 OK\r\nSet-Cookie: {cookie}\r\nContent-Length: 0\r\n\r\n".encode("latin-1")))
+        assert (await http.send()).status == 200
+        assert caplog.text == ""
+
+
 async def test_the_proxy_of_the_environment_is_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
     async with Server() as srv, Server() as proxy, client(srv.url) as http:
         for name in ("http_proxy", "HTTP_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"):

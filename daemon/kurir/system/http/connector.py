@@ -119,6 +119,11 @@ class Wire(ResponseHandler):
         """Whether nothing has arrived since the last reply: neither an end, nor bytes that nobody asked for."""
         return not self.should_close and self._descriptor >= 0 and not self._poll.poll(0)
 
+    def end(self, attempt: Attempt) -> None:
+        """The attempt is over; the connection may serve the next one already."""
+        if self.user is attempt:
+            self.abort()
+
     def abort(self) -> None:
         """Close at once. A polite close would go on sending what is buffered, to a peer that may be gone."""
         if self._transport is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import ssl
 
 import aiohttp
@@ -45,7 +46,7 @@ def _name(error: BaseException, attempt: Attempt) -> tuple[Fault, str]:
     if isinstance(error, aiohttp.ClientResponseError):
         return Fault.PROTOCOL, f"not an HTTP response: {_line(error.message)}"
     if isinstance(error, aiohttp.ClientPayloadError):
-        return Fault.PROTOCOL, _text(error)
+        return Fault.PROTOCOL, "the response broke off"
     return Fault.RESET, _text(error)
 
 
@@ -57,7 +58,7 @@ def _before_writing(error: BaseException, attempt: Attempt) -> tuple[Fault, str]
     if isinstance(error, aiohttp.ClientConnectorDNSError):
         return Fault.DNS, _text(error.os_error)
     if isinstance(error, (aiohttp.ClientConnectorCertificateError, aiohttp.ClientConnectorSSLError)):
-        return Fault.TLS, _text(getattr(error, "certificate_error", error))
+        return Fault.TLS, _text(getattr(error, "certificate_error", None) or error.__cause__)
     if attempt.denied and not attempt.tried:
         return Fault.DENIED, f"connections to {attempt.denied} are not allowed"
     if isinstance(error, aiohttp.InvalidURL):
@@ -72,8 +73,17 @@ def _before_writing(error: BaseException, attempt: Attempt) -> tuple[Fault, str]
 
 
 def _text(error: object) -> str:
-    strerror = getattr(error, "strerror", None)
-    return _line(strerror or str(error) or type(error).__name__)
+    """What went wrong, without the texts of the library: they hold the URL, and that may hold a secret."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return _line(f"certificate refused: {error.verify_message}")
+    if isinstance(error, ssl.SSLError):
+        return _line(f"TLS failed: {error.reason or 'handshake'}")
+    if isinstance(error, aiohttp.ClientError):
+        number = error.errno if isinstance(error, OSError) else None
+        return os.strerror(number) if number else "the connection broke"
+    if isinstance(error, OSError):
+        return _line(error.strerror or str(error) or type(error).__name__)
+    return type(error).__name__
 
 
 def _line(text: str) -> str:

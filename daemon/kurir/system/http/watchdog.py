@@ -36,8 +36,8 @@ class Connection(Protocol):
     def pending(self) -> int:
         """How many bytes written are not acknowledged yet."""
 
-    def abort(self) -> None:
-        """Close at once, without sending what is buffered."""
+    def end(self, attempt: Attempt) -> None:
+        """Close at once, without sending what is buffered, if it still works for this attempt."""
 
 
 class Attempt:
@@ -147,7 +147,7 @@ class Attempt:
             self.expired = reason
             self.expired_as = kind
         if self.connection is not None:
-            self.connection.abort()
+            self.connection.end(self)
 
 
 # The library builds its request object by itself; the connector finds the attempt it is for here.
