@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated
+import time
+from typing import Annotated, Literal
 
 import msgspec
 import pytest
@@ -250,6 +251,40 @@ def test_p5_deep_nesting_is_an_answer_and_not_a_crash(opening: str) -> None:
     assert refused('{"topic": "a", "unknown": ' + deep)[0] in ("malformed", "invalid")
     with pytest.raises(Refused):
         strictjson.check_payload(deep.encode())
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"topic":"' + '\\"' * 100_000 + '\\ud800"}',
+        '{"topic":"' + '\\"' * 100_000 + "\x01",
+        '{"topic":' + '"a",' * 60_000 + "\x01",
+        '{"topic":' + "{" * 100 + '":' * 100_000,
+        '{"topic":"a","payload":"' + "\\ud83d\\ude42" * 1_000_000 + '\\udc00"}',
+        '{"topic":"a","free":["' + '\\"[' * 500_000 + '"],"free":1}',
+        '{"topic":"a","' + " - at `$" * 100_000 + '":1}',
+        "{" + ",".join(f'"a{n}":1' for n in range(100_000)) + "}",
+    ],
+    ids=range(8),
+)
+def test_no_text_makes_the_reader_slow(text: str) -> None:
+    started = time.process_time()
+    assert refused(text)
+    assert time.process_time() - started < 2
+
+
+def test_an_answer_does_not_repeat_a_value_of_any_length() -> None:
+    class Choice(msgspec.Struct, forbid_unknown_fields=True):
+        policy: Literal["keep", "replace"]
+
+    with pytest.raises(Refused) as refusal:
+        strictjson.decode(b'{"policy":"' + b"x" * 100_000 + b'"}', Choice)
+    assert refusal.value.field == "policy"
+    assert len(refusal.value.detail) < 300
+    with pytest.raises(Refused) as refusal:
+        strictjson.decode(b'{"' + b"x" * 100_000 + b'":1}', Choice)
+    assert len(refusal.value.detail + str(refusal.value.field)) < 300
 
 
 def test_p5_control_members_nest_at_most_512_levels_deep() -> None:

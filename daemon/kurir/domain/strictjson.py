@@ -10,17 +10,17 @@ Every submit and every line of a batch passes here, so each check first asks a q
 from __future__ import annotations
 
 import codecs
-import difflib
 import json
 import re
 from dataclasses import dataclass
 from functools import cache
-from typing import Annotated, Any, Final, NoReturn, TypeVar
+from typing import Annotated, Any, Final, TypeVar
 
 import msgspec
 from msgspec import inspect
 
 from kurir.domain.errors import Refused
+from kurir.domain.jsonfaults import STRING, member_at, plain, refuse_member, refuse_repeated, refuse_syntax
 
 MAX_DEPTH = 512
 """How deep control members may nest. A payload may nest as deep as the reader can follow, which is deeper."""
@@ -31,9 +31,7 @@ Int64 = Annotated[int, msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
 T = TypeVar("T", bound=msgspec.Struct)
 
 _CHUNK = 1 << 20
-_NAMED_WITHIN = 1 << 18  # a fault further into the text is reported without its member: finding it costs too much
 _AROUND_NAME = 5  # the comma, two quotes, a colon and one character of value around a member's name
-_SHOWN = 80
 _BACKSLASH = 0x5C
 _BLANKS = b" \t\r\n"
 
@@ -44,15 +42,9 @@ _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 _LONE_SURROGATE = re.compile(
     rb"(?:[^\\]++|\\[^u]|\\u(?![dD][89a-fA-F])|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F])*+(\\u[dD][89a-fA-F])"
 )
-_STRING = rb'"(?:[^"\\]++|\\.)*+"'
-_TOKEN = re.compile(_STRING + rb"|[][{}:]", re.DOTALL)
-_STRINGS = re.compile(_STRING, re.DOTALL)
-_NAME = re.compile(rb"[ \t\r\n]*[{,][ \t\r\n]*(" + _STRING + rb")[ \t\r\n]*:[ \t\r\n]*", re.DOTALL)
+_STRINGS = re.compile(STRING, re.DOTALL)
+_NAME = re.compile(rb"[ \t\r\n]*[{,][ \t\r\n]*(" + STRING + rb")[ \t\r\n]*:[ \t\r\n]*", re.DOTALL)
 _END = re.compile(rb"[ \t\r\n]*}")
-_PATH = re.compile(r" - at (?:key in )?`\$(.*)`\Z", re.DOTALL)
-_UNKNOWN = re.compile(r"unknown field `(.*)`\Z", re.DOTALL)
-_MISSING = re.compile(r"missing required field `(.*)`\Z", re.DOTALL)
-_BYTE = re.compile(r"\(byte (\d+)\)\Z")
 
 
 def decode(data: bytes, type_: type[T]) -> T:
@@ -65,9 +57,9 @@ def decode(data: bytes, type_: type[T]) -> T:
     try:
         value: T = shape.decoder.decode(data)
     except msgspec.ValidationError as fault:
-        _refuse_member(fault, shape)
+        refuse_member(fault, shape.names)
     except (msgspec.DecodeError, UnicodeDecodeError) as fault:
-        _refuse_syntax(fault, data)
+        refuse_syntax(fault, data)
     except RecursionError:
         raise Refused("malformed", "the JSON is nested too deeply") from None
     _check_members(data, shape)
@@ -80,7 +72,7 @@ def check_payload(raw: bytes) -> None:
     try:
         _SYNTAX.decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError) as fault:
-        raise Refused("malformed", f"the payload is not JSON: {_plain(str(fault))}", field="payload") from None
+        raise Refused("malformed", f"the payload is not JSON: {plain(str(fault))}", field="payload") from None
     except RecursionError:
         raise Refused("malformed", "the payload is nested too deeply", field="payload") from None
 
@@ -137,7 +129,7 @@ def _check_text(data: bytes, field: str | None = None) -> None:
     if not data.isascii():
         _check_utf8(data, field)
     if _BACKSLASH in data and _SURROGATE.search(data) and (lone := _LONE_SURROGATE.match(data)):
-        where = field or _member_at(data, lone.start(1))
+        where = field or member_at(data, lone.start(1))
         raise Refused("malformed", "half of a surrogate pair is not a character", field=where)
 
 
@@ -151,7 +143,7 @@ def _check_utf8(data: bytes, field: str | None) -> None:
         for start in range(0, len(data), _CHUNK):
             decoder.decode(data[start : start + _CHUNK], final=start + _CHUNK >= len(data))
     except UnicodeDecodeError as fault:
-        where = field or (_member_at(data, fault.start) if len(data) <= _CHUNK else None)
+        where = field or (member_at(data, fault.start) if len(data) <= _CHUNK else None)
         raise Refused("malformed", f"not UTF-8: {fault.reason}", field=where) from None
 
 
@@ -168,7 +160,7 @@ def _check_members(data: bytes, shape: _Shape) -> None:
         and len(data.translate(None, _BLANKS)) - len(values.translate(None, _BLANKS)) - accounted >= shape.twice
         and (name := _repeated(data, members)) is not None
     ):
-        _refuse_repeated(name, name)
+        refuse_repeated(name, name)
     if not shape.nested.isdisjoint(members):
         for name in shape.nested & members.keys():
             _check_nested(name, bytes(members[name]))
@@ -219,7 +211,7 @@ def _check_nested(name: str, raw: bytes) -> None:
     try:
         _PAIRS.raw_decode(raw.decode())
     except _Repeated as fault:
-        _refuse_repeated(str(fault), f"{name}.{fault}")
+        refuse_repeated(str(fault), f"{name}.{fault}")
     except RecursionError:
         raise Refused("malformed", "nested too deeply", field=name) from None
 
@@ -233,60 +225,3 @@ def _depth(raw: bytes) -> int:
         elif character in b"]}":
             depth -= 1
     return deepest
-
-
-def _member_at(data: bytes, position: int) -> str | None:
-    """The top-level member that a place in the text belongs to; the text may be broken behind it."""
-    if position > _NAMED_WITHIN:
-        return None
-    depth, text, name = 0, b"", None
-    for token in _TOKEN.finditer(data, 0, position):
-        match token[0]:
-            case b"{" | b"[":
-                depth += 1
-            case b"}" | b"]":
-                depth -= 1
-            case b":" if depth == 1:
-                name = text
-            case _:
-                text = token[0]
-    if name is None:
-        return None
-    try:
-        return str(msgspec.json.decode(name))[:_SHOWN]
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        return None
-
-
-def _refuse_repeated(name: str, field: str) -> NoReturn:
-    raise Refused("malformed", f"the member {name[:_SHOWN]} is given twice", field=field[:_SHOWN])
-
-
-def _refuse_syntax(fault: Exception, data: bytes) -> NoReturn:
-    at = _BYTE.search(str(fault))
-    field = _member_at(data, int(at[1])) if at else None
-    raise Refused("malformed", f"not JSON: {_plain(str(fault))}", field=field) from None
-
-
-def _refuse_member(fault: msgspec.ValidationError, shape: _Shape) -> NoReturn:
-    message, where = str(fault), ""
-    if path := _PATH.search(message):
-        message, where = message[: path.start()], path[1].removesuffix("[...]").removeprefix(".")
-    if unknown := _UNKNOWN.search(message):
-        name = unknown[1]
-        near = [] if where else difflib.get_close_matches(name[:_SHOWN], shape.names, n=1)
-        hint = f"; did you mean {near[0]}?" if near else ""
-        detail = f"there is no member {name[:_SHOWN]}{hint}"
-        raise Refused("invalid", detail, field=_inside(where, name[:_SHOWN])) from None
-    if missing := _MISSING.search(message):
-        raise Refused("invalid", f"{missing[1]} is missing", field=_inside(where, missing[1])) from None
-    raise Refused("invalid", _plain(message), field=where or None) from None
-
-
-def _inside(where: str, name: str) -> str:
-    return f"{where}.{name}" if where else name
-
-
-def _plain(message: str) -> str:
-    """A message of the reader in our own manner: no capital, no backticks."""
-    return (message[:1].lower() + message[1:]).replace("`", "").replace("jSON", "JSON")
