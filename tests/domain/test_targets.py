@@ -303,3 +303,17 @@ def test_no_url_that_passes_is_read_differently_by_another_parser(url: str) -> N
     assert other.fragment == ""
     assert other.path + ("?" + other.query if "?" in target else "") == target
     assert targets.origin(origin) == origin
+
+
+def passes(url: str) -> bool:
+    try:
+        targets.verify(BASE, url)
+    except Refused:
+        return False
+    return True
+
+
+@given(st.text(alphabet="/.%2eEfF5cC;?#\\@: aä", max_size=10))
+def test_a_url_is_judged_alike_however_its_host_is_spelled(rest: str) -> None:
+    assert passes(BASE + rest) is passes("https://API.example.com:443/v2" + rest)
+    assert passes(BASE + "/" + rest) is passes("https://API.example.com:443/v2/" + rest)

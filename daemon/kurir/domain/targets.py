@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 from ipaddress import AddressValueError, IPv4Address, IPv6Address
 
 from kurir.domain.errors import Refused
@@ -46,6 +47,8 @@ def _check_segments(path: str, field: str) -> str:
             raise _invalid(f"a path holds no {character}", field)
     if not path.startswith("/") or path.startswith("//"):
         raise _invalid("a path starts with exactly one /", field)
+    if "." not in path and "%" not in path:
+        return path
     for segment in _SEPARATOR.split(path):
         # Some servers cut parameters (`..;x`) off before they resolve dots.
         if _ENCODED_DOT.sub(".", segment).split(";")[0] in (".", ".."):
@@ -69,11 +72,8 @@ def join(base_url: str, path: str, query: str | None = None) -> str:
     An empty path means the base itself. A query of None has no `?`; an empty one is a bare `?`, because some
     signatures cover it. Raises Refused `invalid`.
     """
-    base = _split(base_url, "url")
-    if base.query is not None:
-        raise _invalid("the url of a destination holds no query", "url")
-    root = base_url if base.path else base_url + "/"
-    url = root.removesuffix("/") + check_path(path) if path else root
+    base = _base(base_url)
+    url = base.root + check_path(path) if path else base_url if base.parts.path else base_url + "/"
     return url if query is None else f"{url}?{check_query(query)}"
 
 
@@ -83,11 +83,18 @@ def verify(base_url: str, url: str) -> None:
     Asked again at send time: the destination may have been configured anew since the job was accepted, and a row of
     the store may have been changed by another hand.
     """
-    base, found = _split(base_url, "url"), _split(url, "url")
+    root, base = _base(base_url).root, _base(base_url).parts
+    if url.startswith(root) and url[len(root) : len(root) + 1] in ("", "/", "?"):
+        # Spelled alike up to here, so only the rest can differ; this is every request but those after a change.
+        _check_characters(url, "path", _MAX_JOINED)
+        if "#" in url:
+            raise _invalid("a target holds no #", "path")
+        _check_segments(url[len(root) :].partition("?")[0] or "/", "path")
+        return
+    found = _split(url, "url")
     if found.origin != base.origin:
         raise _invalid(f"the target lies at {found.origin}, the destination at {base.origin}", "path")
-    root = base.path.removesuffix("/")
-    if found.path != base.path and not found.path.startswith(root + "/"):
+    if found.path != base.path and not found.path.startswith(base.path.removesuffix("/") + "/"):
         raise _invalid(f"the target lies outside of the destination's path {base.path}", "path")
 
 
@@ -118,6 +125,20 @@ class _Parts:
     origin: str
     path: str
     query: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Base:
+    parts: _Parts
+    root: str  # the URL that a path is appended to
+
+
+@lru_cache(maxsize=512)
+def _base(url: str) -> _Base:
+    parts = _split(url, "url")
+    if parts.query is not None:
+        raise _invalid("the url of a destination holds no query", "url")
+    return _Base(parts, url.removesuffix("/"))
 
 
 def _split(url: str, field: str) -> _Parts:
@@ -176,6 +197,8 @@ def _host(text: str, field: str) -> str:
 def _check_characters(text: str, field: str, limit: int = MAX_TARGET) -> None:
     if len(text) > limit:
         raise _invalid(f"longer than {limit} characters", field)
+    if text.isascii() and text.isprintable() and " " not in text:
+        return
     if found := _INVISIBLE.search(text):
         what = "a space" if found[0] == " " else f"U+{ord(found[0]):04X}"
         raise _invalid(f"holds {what}, which has to be percent-encoded", field)
