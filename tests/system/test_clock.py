@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -358,3 +360,37 @@ def test_a_fake_clock_fires_alarms_in_order_at_their_instants() -> None:
     second.set(1_200)
     clock.suspend(DAY)
     assert seen_at[-1] == ("second", 1_100 + DAY)
+
+
+IDLE = """
+import asyncio, sys
+from kurir.system.clock import SystemClock
+async def main():
+    clock = SystemClock()
+    alarm = clock.alarm(lambda: None)
+    alarm.set(clock.now() + 3_600_000)
+    running = asyncio.ensure_future(clock.run())
+    await asyncio.sleep(0.05)
+    print("ready", flush=True)
+    await running
+asyncio.run(main())
+"""
+
+
+def test_a_clock_with_an_alarm_in_an_hour_wakes_nobody() -> None:
+    process = subprocess.Popen([sys.executable, "-c", IDLE], stdout=subprocess.PIPE, text=True)
+
+    def wakeups() -> int:
+        status = Path(f"/proc/{process.pid}/status").read_text(encoding="ascii")
+        return next(int(line.split()[1]) for line in status.splitlines() if line.startswith("voluntary_ctxt_switches"))
+
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        time.sleep(0.2)
+        before = wakeups()
+        time.sleep(3)  # what is measured is that nothing happens
+        assert wakeups() == before
+    finally:
+        process.kill()
+        process.communicate()

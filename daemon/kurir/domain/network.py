@@ -70,10 +70,18 @@ MOBILE_TYPES = frozenset({"gsm", "cdma", "wimax", "bluetooth"})
 
 @dataclass(frozen=True, slots=True)
 class KernelFacts:
-    """The paths that packets would take now. A change of it is a change of network: pooled connections are stale."""
+    """The paths that packets would take now."""
 
     routes: tuple[str, ...] = ()  # the way to the Internet, per family: "wan0 via 10.77.0.1 from 10.77.0.50"
     addresses: tuple[str, ...] = ()  # global ones that are ready for use: "wan0 10.77.0.50"
+
+    @property
+    def path(self) -> tuple[str, ...]:
+        """How the device reaches the world. When it changes, connections that were made before it are stale.
+
+        Addresses alone do not count where there is a route: those of containers and bridges come and go.
+        """
+        return self.routes or self.addresses
 
     @property
     def interfaces(self) -> frozenset[str]:

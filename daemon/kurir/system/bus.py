@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from sdbus.sd_bus_internals import SdBusMessage
 
 DEFAULT_ADDRESS = "unix:path=/run/dbus/system_bus_socket"
+STABLE_S = 10.0  # what has worked for so long was no failed try
 BACK_OFF_S = (0.1, 0.25, 0.5, 1.0, 2.0, 5.0, 15.0, 60.0, 300.0)
 DBUS = ("org.freedesktop.DBus", "/org/freedesktop/DBus", "org.freedesktop.DBus")
 
@@ -81,6 +82,8 @@ class SystemBus:
             self._end(self._connection)
 
     async def _listen(self, listen: Callable[[SdBus], Coroutine[Any, Any, None]], connection: Connection) -> str:
+        loop = asyncio.get_running_loop()
+        began = loop.time()
         task = asyncio.ensure_future(listen(connection.bus))
         try:
             await asyncio.wait((task, connection.ended), return_when=asyncio.FIRST_COMPLETED)
@@ -91,8 +94,9 @@ class SystemBus:
         error = None if task.cancelled() else task.exception()
         if error is not None and not isinstance(error, BusLost):
             raise error
-        if connection.ended.done():
+        if connection.ended.done() or loop.time() - began > STABLE_S:
             self._failures = 0
+        if connection.ended.done():
             return "the system bus went away"
         return str(error) if error else "nothing more to listen to"
 
@@ -223,9 +227,10 @@ async def call(
 
 
 def _in_words(error: Exception) -> str:
-    """The system's words for an error of the library, which itself tells file and line of its own source."""
-    number = re.search(r"error number: (\d+)$", str(error))
-    return os.strerror(int(number[1])) if number else str(error) or type(error).__name__
+    """One line: the system's words for an error of the library, which tells file and line of its own source."""
+    said = str(error.args[-1] if error.args else "") or type(error).__name__
+    number = re.search(r"error number: (\d+)$", said)
+    return os.strerror(int(number[1])) if number else said.splitlines()[0][:200]
 
 
 @asynccontextmanager

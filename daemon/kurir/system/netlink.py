@@ -128,9 +128,28 @@ def _addresses(asking: socket.socket) -> Iterator[tuple[str, str]]:
         yield _name(index), _text(attributes.get(_IFA_LOCAL) or attributes.get(_IFA_ADDRESS, b""))
 
 
-def _route(asking: socket.socket, family: socket.AddressFamily) -> Iterator[tuple[str, str]]:
-    """Interface and way to the Internet, as the kernel would choose it (policy routing and VPNs included), if any."""
-    target = socket.inet_pton(family, _SOMEWHERE[family])
+def on_link(address: str) -> bool:
+    """Whether an address is reached without a gateway: this device itself, or a neighbour on one of its links.
+
+    False as well where the kernel may not be asked: then nothing proves who answered.
+    """
+    try:
+        parsed = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        return False
+    family = socket.AF_INET if parsed.version == 4 else socket.AF_INET6
+    try:
+        with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, _NETLINK_ROUTE) as asking:
+            asking.settimeout(1)
+            ways = [way for _, way in _route(asking, family, str(parsed))]
+    except OSError:
+        return False
+    return bool(ways) and all(" via " not in way for way in ways)
+
+
+def _route(asking: socket.socket, family: socket.AddressFamily, to: str = "") -> Iterator[tuple[str, str]]:
+    """Interface and way to an address (the Internet), as the kernel would choose it (policy routing and VPNs too)."""
+    target = socket.inet_pton(family, to or _SOMEWHERE[family])
     body = _ROUTE.pack(family, len(target) * 8, 0, 0, 0, 0, 0, 0, 0)
     body += _ATTRIBUTE.pack(_ATTRIBUTE.size + len(target), _RTA_DST) + target
     asking.send(_request(_GET_ROUTE, 0, body))

@@ -190,7 +190,7 @@ async def _ssid(bus: SdBus, access_point: str) -> str:
     if access_point == "/":
         return ""
     ssid = (await _properties(AccessPoint(access_point, bus))).get("ssid", b"")
-    return bytes(ssid).decode("utf-8", "replace") if isinstance(ssid, bytes | list) else ""
+    return ssid.decode("utf-8", "replace") if isinstance(ssid, bytes) else ""
 
 
 async def _properties(proxy: DbusInterfaceCommonAsync) -> dict[str, Any]:
