@@ -94,8 +94,10 @@ def verify(base_url: str, url: str) -> None:
     found = _split(url, "url")
     if found.origin != base.origin:
         raise _invalid(f"the target lies at {found.origin}, the destination at {base.origin}", "path")
-    if found.path != base.path and not found.path.startswith(base.path.removesuffix("/") + "/"):
+    below = base.path.removesuffix("/")
+    if found.path != base.path and not found.path.startswith(below + "/"):
         raise _invalid(f"the target lies outside of the destination's path {base.path}", "path")
+    _check_segments(found.path[len(below) :] or "/", "path")
 
 
 def origin(url: str, field: str = "url") -> str:
