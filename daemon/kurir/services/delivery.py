@@ -24,7 +24,7 @@ from kurir.services.exchange import Exchange, Sent
 from kurir.services.gates import Gates
 from kurir.services.patience import Patience
 from kurir.services.storage import Storage
-from kurir.store.amend import forgive_outage
+from kurir.store.amend import forgive_outage, put_holds
 from kurir.store.catalog import Lane
 from kurir.store.claim import Claimed
 from kurir.store.settle import AttemptRecord, settle
@@ -80,6 +80,11 @@ class Delivery:
         self._idle.set()
         self._random = random.Random()  # noqa: S311 - spreads retries, keeps no secret
         self.dispatcher: Dispatcher | None = None
+
+    @property
+    def ambiguous_below(self) -> int:
+        """Jobs up to this id may have been sent although nothing says so."""
+        return self._exchange.ambiguous_below
 
     async def run(self) -> None:
         """Own the attempts' tasks until cancelled; cancelling interrupts them."""
@@ -166,8 +171,17 @@ class Delivery:
             age = (now - job.accepted_at) / 1000
             self._emit(JobChanged(settled.job, State.LEASED, age))
         self.dispatcher.gained(settled.ready, change.due_at if change.to is State.PENDING else None)
+        if ended.held or ended.released:
+            await self._storage.outcome(
+                partial(put_holds, name=lane.destination, standing=self._gates.timed_holds(lane))
+            )
         if ended.forgive:
             await self.forgive(lane.destination)
+
+    def forgive_soon(self, destination: str) -> None:
+        """The same, for who does not wait for it."""
+        if self._group is not None:
+            self._group.create_task(self.forgive(destination), name=f"forgive-{destination}")
 
     async def forgive(self, destination: str) -> None:
         """The destination answers again: jobs that back off because it was down go now, in small steps."""

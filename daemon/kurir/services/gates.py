@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from kurir.domain.conditions import Conditions, Reach, blocks, reach_block, reachability
 from kurir.domain.events import DestinationClosed, DestinationHeld, DestinationOpened, DestinationReleased, Emit
-from kurir.domain.health import OPEN, Breaker, Bucket, Gate, Holds, Pass
+from kurir.domain.health import OPEN, Breaker, Bucket, Gate, Holds, Pass, Standing
 from kurir.domain.hours import Hours
 from kurir.domain.job import Job
 from kurir.domain.outcome import Hold, HoldDestination, Interrupted, RetryLater, Unreachable, Verdict
@@ -177,6 +177,20 @@ class Gates:
         for hold in released:
             self.emit(DestinationReleased(name, hold))
         return released
+
+    def timed_holds(self, lane: Lane) -> tuple[Standing, ...]:
+        """The pauses that a configured destination asked for: they outlive a restart."""
+        health = self.health.get(health_key(lane))
+        if health is None or lane.destination not in self.registry.destinations:
+            return ()
+        return tuple(held for held in health.holds.standing.values() if held.timed)
+
+    def restore_hold(self, name: str, standing: Standing) -> None:
+        """A hold that a server asked for before the restart."""
+        destination = self.registry.destinations.get(name)
+        if destination is not None:
+            health = self.health.setdefault(name, self._fresh(destination, 0))
+            health.holds.standing[standing.hold] = standing
 
     def reconnected(self, now: int, spread: int) -> None:
         """The network really changed: probe at once, one attempt at a time, spread over destinations and devices."""

@@ -34,10 +34,14 @@ _BOOKING = "storage"
 class Reserve(Protocol):
     """Disk space that is held back for outcomes and deletes."""
 
-    def release(self) -> bool:
-        """Give it up. False if there was none."""
+    @property
+    def held(self) -> bool:
+        """Whether there is any."""
 
-    def allocate(self) -> bool:
+    def release(self) -> None:
+        """Give it up."""
+
+    def take(self) -> bool:
         """Take it again. False if the disk has no room for it."""
 
 
@@ -80,6 +84,14 @@ class Storage:
             return 0
         return found.f_bavail * found.f_frsize
 
+    def disk_size(self) -> int:
+        """The size of the file system."""
+        try:
+            found = os.statvfs(self.folder)
+        except OSError:
+            return 0
+        return found.f_blocks * found.f_frsize
+
     def require_room(self) -> None:
         """Raise Refused when the store could not keep a new job."""
         if self._trouble == STORE_FAILING:
@@ -119,6 +131,10 @@ class Storage:
         future = self._writer.submit(run, Sync.OUTCOME)
         return self._insist(run, future)
 
+    async def outcome_now(self, run: Callable[[Tx], T]) -> T:
+        """A write that is worth one try and a sync (at the end of the process). Raises the store's fault."""
+        return await self._writer.submit(run, Sync.PROMISE)
+
     def attempt(self, run: Callable[[Tx], T]) -> asyncio.Future[T]:
         """A write that may fail (a claim); the caller tells `failed` about it."""
         return self._writer.submit(run, Sync.OUTCOME)
@@ -134,6 +150,12 @@ class Storage:
                 self._broke(fault)
             case _:
                 raise fault
+
+    def failed_with(self, done: asyncio.Future[T]) -> None:
+        """The same, for a write that nobody waits for."""
+        fault = done.exception()
+        if fault is not None:
+            self.failed(fault)
 
     async def alone(self, run: Callable[[Tx], T]) -> T:
         """Something that manages transactions itself, on the writer's thread."""
@@ -153,7 +175,8 @@ class Storage:
                 return await asyncio.shield(future)
             except (StoreFailing, StoreCorrupt) as fault:
                 self.failed(fault)
-                if isinstance(fault, DiskFull) and self._reserve.release():
+                if isinstance(fault, DiskFull) and self._reserve.held:
+                    self._reserve.release()
                     future = self._writer.submit(run, Sync.OUTCOME)
                     continue
             await self._until_well()
@@ -187,7 +210,7 @@ class Storage:
             self.failed(fault)
             return
         # A full disk is over when there is room for jobs again, not when one byte fitted.
-        if self._trouble == DISK_FULL and not (self.free_bytes() >= self.disk_reserve and self._reserve.allocate()):
+        if self._trouble == DISK_FULL and not (self.free_bytes() >= self.disk_reserve and self._reserve.take()):
             self._let_go()
             self._agenda.book(_BOOKING, self._agenda.now() + RETRY_EVERY, self._try_again)
             return

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from kurir.domain.errors import Refused
+from kurir.domain.health import Standing
 from kurir.domain.instant import Now
 from kurir.domain.job import BodyKind, ErrorKind, Job, JobError, Place, Reason
 from kurir.domain.lifecycle import Step, after
@@ -16,6 +17,7 @@ from kurir.store.statements import load
 from kurir.store.tx import LIVE, Tx
 
 _SQL = with_columns(load("jobs"))
+_TABLES = load("tables")
 AT_ONCE = 200
 """Jobs of a bulk action in one transaction: the writer stays free for others."""
 
@@ -169,3 +171,23 @@ def forgive_outage(tx: Tx, destination: str, now: Now) -> tuple[set[int], int]:
 def reanchor(tx: Tx, now: Now, trusted: bool) -> None:
     """Find the device instants of jobs that wait for a wall-clock one anew: it stepped, or became trusted."""
     tx.conn.execute(_SQL["reanchor"], (int(trusted), now.device, now.wall))
+
+
+def flush_lane(tx: Tx, lane: int, now: Now) -> tuple[set[int], int]:
+    """Jobs of a lane that back off after a failure go now, a chunk of them. Delays that people asked for stay."""
+    rows = tx.conn.execute(_SQL["flush_lane"], (now.device, lane, AT_ONCE * 5)).fetchall()
+    return {lane} if rows else set(), len(rows)
+
+
+def dead_jobs(tx: Tx, ids: tuple[int, ...]) -> list[Job]:
+    """Those of some jobs that are dead now."""
+    rows = (tx.conn.execute(_SQL["job_by_id"], (id_,)).fetchone() for id_ in ids)
+    return [job for job in (job_from(row) for row in rows if row is not None) if job.place is Place.DEAD]
+
+
+def put_holds(tx: Tx, name: str, standing: tuple[Standing, ...]) -> None:
+    """The pauses that a destination asked for, as they are now."""
+    tx.conn.execute(_TABLES["delete_holds"], (name,))
+    for held in standing:
+        row = (name, held.hold, held.detail, held.since, held.until, held.strikes)
+        tx.conn.execute(_TABLES["put_hold"], row)

@@ -200,3 +200,8 @@ UPDATE jobs SET state = 6, reason = NULL, headers = NULL, unless = NULL, last_er
 
 -- name: unlease
 UPDATE jobs SET state = 0, lease = NULL WHERE id = ? AND state = 4;
+
+-- name: flush_lane
+-- Jobs of a lane that wait because an attempt failed.
+UPDATE jobs SET due_at = ?, state = 0, outage = 0 WHERE id IN
+(SELECT id FROM jobs INDEXED BY jobs_backoff WHERE lane = ? AND state = 1 AND reason = 'retry' LIMIT ?) RETURNING id;

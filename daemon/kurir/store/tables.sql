@@ -57,8 +57,8 @@ SELECT destination, hold, detail, since, until, strikes FROM holds;
 -- name: put_hold
 INSERT OR REPLACE INTO holds (destination, hold, detail, since, until, strikes) VALUES (?, ?, ?, ?, ?, ?);
 
--- name: delete_hold
-DELETE FROM holds WHERE destination = ? AND hold = ?;
+-- name: delete_holds
+DELETE FROM holds WHERE destination = ?;
 
 -- name: degraded
 SELECT reason, detail, wall_at FROM degraded ORDER BY wall_at;
@@ -72,3 +72,9 @@ DELETE FROM degraded WHERE reason = ?;
 -- name: body_digest
 -- Which payload file belongs to a job, if one does.
 SELECT digest FROM jobs WHERE uid = ? AND body_kind = 2;
+
+-- name: latest_instant
+-- The latest instant of device time that is known to have passed.
+SELECT max(coalesce((SELECT max(accepted_at) FROM (SELECT accepted_at FROM jobs ORDER BY id DESC LIMIT 100)), 0),
+    coalesce((SELECT max(ended_at) FROM jobs INDEXED BY jobs_ended WHERE state = 5 AND state >= 5), 0),
+    coalesce((SELECT max(ended_at) FROM jobs INDEXED BY jobs_ended WHERE state = 6 AND state >= 5), 0));

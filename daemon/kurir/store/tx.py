@@ -19,7 +19,7 @@ Account = tuple[str, int, str]  # topic, owner, kind
 
 
 class Tally:
-    """The totals per topic, owner and kind, as committed. Owned by the writer; others read single numbers.
+    """The totals per topic, owner and kind, as committed. Written by the writer's thread; others read from copies.
 
     Kinds are `accepted`, `imported`, `live`, the names of the ended states, `pruned` and `salvage_lost`;
     accepted + imported = live + done + dead + conflict + cancelled + pruned + salvage_lost, per topic and owner.
@@ -50,10 +50,10 @@ class Tally:
 
     def jobs(self, topic: str, kind: str) -> int:
         """The number of a topic's jobs of one kind, over all owners."""
-        return sum(n for (t, _, k), (n, _) in self.accounts.items() if t == topic and k == kind)
+        return sum(n for (t, _, k), (n, _) in self.accounts.copy().items() if t == topic and k == kind)
 
     def total(self, kind: str) -> int:
-        return sum(n for (_, _, k), (n, _) in self.accounts.items() if k == kind)
+        return sum(n for (_, _, k), (n, _) in self.accounts.copy().items() if k == kind)
 
 
 class Tx:

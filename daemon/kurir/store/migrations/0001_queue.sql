@@ -75,6 +75,7 @@ CREATE INDEX jobs_ready ON jobs (lane, priority DESC, turn) WHERE state = 0;
 CREATE INDEX jobs_waiting ON jobs (due_at) WHERE state = 1;
 CREATE INDEX jobs_wall ON jobs (wall_not_before) WHERE state = 1 AND wall_not_before IS NOT NULL;
 CREATE INDEX jobs_outage ON jobs (destination) WHERE state = 1 AND outage = 1;
+CREATE INDEX jobs_backoff ON jobs (lane) WHERE state = 1 AND reason = 'retry';
 CREATE INDEX jobs_suspect ON jobs (id) WHERE state = 3;
 CREATE INDEX jobs_leased ON jobs (id) WHERE state = 4;
 CREATE INDEX jobs_live ON jobs (lane, id) WHERE state <= 4;

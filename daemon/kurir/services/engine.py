@@ -1,0 +1,208 @@
+"""One life of the store, and everything that works on it: built here, run in one task group, ended in order."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from kurir.domain.conditions import Conditions
+from kurir.domain.errors import StoreFailing
+from kurir.domain.events import Events, JobChanged
+from kurir.domain.health import Standing
+from kurir.domain.job import State
+from kurir.domain.outcome import Hold
+from kurir.services.agenda import Agenda
+from kurir.services.connectivity import NetworkWatch
+from kurir.services.delivery import Delivery
+from kurir.services.dispatcher import Dispatcher
+from kurir.services.exchange import Exchange, World
+from kurir.services.gates import Gates
+from kurir.services.housekeeping import Housekeeping
+from kurir.services.intake import Intake
+from kurir.services.opening import Opened
+from kurir.services.operations import Operations
+from kurir.services.patience import Patience
+from kurir.services.registry import Registry
+from kurir.services.storage import Reserve, Storage
+from kurir.services.timekeeping import Timekeeping
+from kurir.services.watchdog import Liveness
+from kurir.store import meta
+from kurir.store.reader import Reader
+from kurir.store.recover import end
+from kurir.store.statements import load
+from kurir.store.tx import Tx
+from kurir.store.writer import Writer
+from kurir.system.clock import Clock
+from kurir.system.http import HttpSender
+from kurir.system.login1 import Sleep
+from kurir.system.secrets import Secrets
+
+_TABLES = load("tables")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """What an engine finds outside of the store: it outlives the engine."""
+
+    folder: Path
+    clock: Clock
+    events: Events
+    reserve: Reserve
+    sender: HttpSender
+    on_link: Callable[[str], bool]
+
+
+class Engine:
+    """The services around one opened store."""
+
+    def __init__(self, opened: Opened, outside: Surroundings, registry: Registry, conditions: Conditions) -> None:
+        self._opened = opened
+        self._outside = outside
+        clock, emit = outside.clock, outside.events.emit
+        # One source for the spread of retries, probes and reconnects; it keeps no secret.
+        uniform = random.Random().uniform  # noqa: S311
+        self.registry = registry
+        self.secrets: Secrets | None = None
+        self.spread = 0
+        self.agenda = Agenda(clock, emit)
+        self.reader = Reader(outside.folder)
+        writer = Writer(opened.conn, opened.tally)
+        self.storage = Storage(writer, opened.catalog, outside.folder, outside.reserve, self.agenda, emit)
+        self.network = NetworkWatch(self.agenda, emit, conditions)
+        self.gates = Gates(registry, clock, self.network.conditions, emit, uniform)
+        self.patience = Patience(opened.catalog, self.gates, clock.now)
+        world = World(
+            sender=outside.sender,
+            secrets=self._secrets,
+            conditions=self.network.conditions,
+            on_link=outside.on_link,
+            send_failed=self.network.send_failed,
+        )
+        exchange = Exchange(self.gates, clock, outside.folder, world)
+        exchange.ambiguous_below = opened.recovered.ambiguous_below
+        self.delivery = Delivery(self.storage, self.gates, self.patience, clock, emit, exchange)
+        self.dispatcher = Dispatcher(self.storage, self.gates, clock, self.agenda, emit, self.delivery.start)
+        self.delivery.dispatcher = self.dispatcher
+        self.intake = Intake(self.storage, self.gates, self.dispatcher, clock, emit)
+        self.operations = Operations(self.storage, self.reader, self.gates, self.dispatcher, self.delivery, clock)
+        self.housekeeping = Housekeeping(self.storage, self.reader, self.dispatcher, self.patience, clock, self.agenda)
+        self.liveness = Liveness(self.storage, self.dispatcher, clock.now)
+        self._connect(clock)
+
+    def _connect(self, clock: Clock) -> None:
+        """Who hears of what."""
+        self.housekeeping.retention = lambda: self.registry.retention
+        self.housekeeping.emit = self._outside.events.emit
+        self.housekeeping.found_at_start = self._opened.body_files
+        self.operations.listen(self._outside.events)
+        self._outside.events.subscribe(self.housekeeping.on_event)
+        self.network.changed = self._conditions_changed
+        self.network.reconnected = self._reconnected
+        self.network.portal_gone = partial(self._release_everywhere, Hold.PORTAL)
+        Timekeeping(clock, self.storage, self.dispatcher, self._outside.events.emit, self.network.resumed)
+
+    async def run(self) -> None:
+        """Work until cancelled. Raises StoreCorrupt when the database turns out to be damaged."""
+        await self._remember()
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self.delivery.run(), name="delivery")
+            group.create_task(self.housekeeping.run(), name="housekeeping")
+            await asyncio.sleep(0)  # both are running before the first claim is handed over
+            self._report_recovered()
+            self.dispatcher.begin(self._opened.recovered.instance, self._opened.recovered.suspects)
+            raise await self.storage.corrupt
+
+    def adopt(self, registry: Registry, conditions: Conditions, secrets: Secrets, spread: int) -> None:
+        """Take over a new configuration; nothing under way is dropped."""
+        self.registry = registry
+        self.secrets = secrets
+        self.spread = spread
+        self.storage.disk_reserve = min(registry.limits.disk_reserve, self.storage.disk_size() // 10)
+        afresh = self.gates.adopt(registry)
+        self.network.adopt(conditions)
+        self.patience.mark()
+        if afresh:
+            self._outside.sender.reload_trust()
+        for name in afresh:
+            self._forgive(name)
+        self.dispatcher.look_again()
+
+    def secrets_changed(self, names: frozenset[str]) -> None:
+        """Credentials were replaced: destinations that were held for theirs are tried again."""
+        if names:
+            self._release_everywhere(Hold.UNAUTHORIZED, Hold.SECRET)
+            self.dispatcher.look_again()
+
+    def sleeping(self, state: Sleep) -> None:
+        """The device is about to be suspended, or is back."""
+        if state is Sleep.PREPARING:
+            self.dispatcher.pause()
+        else:
+            self._outside.clock.look()
+            self.dispatcher.resume()
+
+    async def stop(self, grace_s: float) -> None:
+        """Accept and claim nothing more, let attempts end for that long, record everything."""
+        self.intake.stopping = True
+        self.dispatcher.stop()
+        await self.delivery.drain(grace_s)
+        self.patience.mark()
+        try:
+            await self.storage.outcome_now(partial(end, save=self.housekeeping.save))
+        except StoreFailing:
+            return  # the next start finds an unclean end, which it can bear
+
+    async def close(self) -> None:
+        """Give everything back. The store is closed last."""
+        self.agenda.close()
+        await self.reader.close()
+        await self.storage.close()
+        self._opened.conn.close()
+
+    async def _remember(self) -> None:
+        """Pauses and holds that outlive a restart."""
+        pauses, holds = await self.storage.outcome(_remembered)
+        for kind, name in pauses:
+            (self.gates.paused_topics if kind == "topic" else self.gates.paused_destinations).add(name)
+        for destination, hold, detail, since, until, strikes in holds:
+            if until > self.agenda.now():
+                standing = Standing(Hold(hold), detail, since, until, strikes)
+                self.gates.restore_hold(destination, standing)
+
+    def _report_recovered(self) -> None:
+        now = self.agenda.now()
+        for job in self._opened.recovered.dead:
+            self._outside.events.emit(JobChanged(job, State.LEASED, (now - job.accepted_at) / 1000))
+
+    def _conditions_changed(self) -> None:
+        self.patience.mark()
+        self.dispatcher.look_again()
+
+    def _reconnected(self) -> None:
+        """Another network: old connections are stale, old backoff is over, first attempts are spread."""
+        self._outside.sender.drop_connections()
+        self._outside.clock.recheck_soon()
+        self.gates.reconnected(self.agenda.now(), self.spread)
+        self._release_everywhere(Hold.PORTAL)
+        for name in {lane.destination for lane in self._opened.catalog.by_id.values()}:
+            self._forgive(name)
+
+    def _release_everywhere(self, *holds: Hold) -> None:
+        for key in list(self.gates.health):
+            self.gates.release(key, key.rpartition("@")[2], *holds)
+
+    def _forgive(self, destination: str) -> None:
+        self.delivery.forgive_soon(destination)
+
+    def _secrets(self) -> Secrets:
+        assert self.secrets is not None
+        return self.secrets
+
+
+def _remembered(tx: Tx) -> tuple[list[tuple[str, str]], list[tuple[str, str, str, int, int, int]]]:
+    meta.touch(tx)
+    return tx.conn.execute(_TABLES["pauses"]).fetchall(), tx.conn.execute(_TABLES["holds"]).fetchall()

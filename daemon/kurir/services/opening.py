@@ -1,0 +1,88 @@
+"""Opening the store at a start: the file is checked, mended if need be, brought up to date, taken over."""
+
+from __future__ import annotations
+
+import sqlite3
+from dataclasses import dataclass
+from pathlib import Path
+
+from kurir.domain import devicetime
+from kurir.domain.errors import StoreCorrupt
+from kurir.domain.instant import Now
+from kurir.store import bodies, database, meta, recover
+from kurir.store.catalog import Catalog
+from kurir.store.recover import Recovered
+from kurir.store.salvage import SalvageReport, salvage
+from kurir.store.statements import load
+from kurir.store.tx import Tally, Tx
+from kurir.system.clock import SystemClock
+
+_TABLES = load("tables")
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """The store, ready for the writer, and what was found in it."""
+
+    conn: sqlite3.Connection
+    tally: Tally
+    catalog: Catalog
+    recovered: Recovered
+    salvaged: SalvageReport | None
+    body_files: tuple[str, ...]
+
+
+def open_store(folder: Path, clock: SystemClock, *, wal: bool, crash_limit: int) -> Opened:
+    """Open the queue of a state directory whose lock is held.
+
+    A damaged database is set aside and salvaged, once: a fresh one that is damaged too raises StoreCorrupt.
+    Raises StateDirectoryError for a database of a newer program.
+    """
+    bodies.prepare(folder)
+    report = None
+    try:
+        conn = _open(folder, wal)
+    except StoreCorrupt:
+        report = salvage(folder, Now(clock.now(), clock.wall()))
+        conn = _open(folder, wal)
+    try:
+        return _take_over(conn, folder, clock, crash_limit, report)
+    except StoreCorrupt:
+        conn.close()
+        if report is not None:
+            raise
+        report = salvage(folder, Now(clock.now(), clock.wall()))
+        return _take_over(_open(folder, wal), folder, clock, crash_limit, report)
+
+
+def _open(folder: Path, wal: bool) -> sqlite3.Connection:
+    conn = database.open_writer(folder, wal=wal)
+    try:
+        database.migrate(conn, folder)
+        database.check(conn)
+    except BaseException:
+        conn.close()
+        raise
+    return conn
+
+
+def _take_over(
+    conn: sqlite3.Connection, folder: Path, clock: SystemClock, crash_limit: int, report: SalvageReport | None
+) -> Opened:
+    try:
+        reading = Tx(conn, Tally())
+        saved = devicetime.decode(meta.text(reading, "device_time"))
+        floor = int(conn.execute(_TABLES["latest_instant"]).fetchone()[0] or 0)
+        clock.restore(saved, floor_ms=max(floor, report.device_floor if report is not None else 0))
+        tally = Tally(conn.execute(_TABLES["tally"]))
+        tx = Tx(conn, tally)
+        now = Now(clock.now(), clock.wall())
+        conn.execute("BEGIN IMMEDIATE")
+        recovered = recover.begin(tx, clock.boot_id, crash_limit, now)
+        meta.put(tx, "device_time", clock.snapshot().encode())
+        tx.write_books()
+        conn.execute("COMMIT")
+        tx.committed()
+    except sqlite3.Error as error:
+        raise database.fault_of(error) or error from error
+    return Opened(conn, tally, Catalog.read(conn), recovered, report, bodies.names(folder))

@@ -1,0 +1,243 @@
+"""What people do: cancel, retry, edit, resolve, clear dead letters, pause, flush. Recorded before it is told."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import TypeVar
+
+from kurir.domain.errors import Refused
+from kurir.domain.events import Emit, Event, Events, JobChanged
+from kurir.domain.instant import Now
+from kurir.domain.job import ErrorKind, Job, Place, Reason, State
+from kurir.domain.lifecycle import Step
+from kurir.domain.peer import Peer
+from kurir.domain.policy import SECOND
+from kurir.domain.submission import Edit
+from kurir.services.delivery import Abort, Delivery
+from kurir.services.dispatcher import Dispatcher
+from kurir.services.edits import Editor
+from kurir.services.gates import Gates
+from kurir.services.storage import Storage
+from kurir.store import amend, look
+from kurir.store.amend import Amended
+from kurir.store.reader import Reader
+from kurir.store.statements import load
+from kurir.store.tx import Tx
+from kurir.system.clock import Clock
+
+T = TypeVar("T")
+_TABLES = load("tables")
+FLUSH_EVERY = 10 * SECOND
+"""How often a user may flush their own jobs, in milliseconds."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeadFilter:
+    """Which dead letters a bulk action is about; None means any. `before`: wall milliseconds of their death."""
+
+    topic: str | None = None
+    destination: str | None = None
+    error_kind: str | None = None
+    before: int | None = None
+    owner: int | None = None
+
+
+class Operations:
+    """Acts for a user, on what that user may see."""
+
+    def __init__(
+        self, storage: Storage, reader: Reader, gates: Gates, dispatcher: Dispatcher, delivery: Delivery, clock: Clock
+    ) -> None:
+        self._storage = storage
+        self._reader = reader
+        self._gates = gates
+        self._dispatcher = dispatcher
+        self._delivery = delivery
+        self._clock = clock
+        self._editor = Editor(gates, storage.catalog, reader, clock, storage.folder, lambda: delivery.ambiguous_below)
+        self._flushed: dict[int, int] = {}
+        self._waiting: dict[bytes, set[asyncio.Future[None]]] = {}
+        self.emit: Emit = lambda event: None
+
+    def listen(self, events: Events) -> None:
+        """Learn of the end of jobs that somebody waits for."""
+        self.emit = events.emit
+        events.subscribe(self._on_event)
+
+    async def cancel(self, peer: Peer, uid: bytes) -> Job:
+        """End a job. One in flight is interrupted first; if it was delivered meanwhile, `wrong_state` says so."""
+        while True:
+            job = await self._storage.promise(partial(amend.find, uid=uid, owner=peer.sees))
+            if job.place is not Place.CANCELLED:
+                amend.require(job, Step.CANCEL)
+            if job.place is Place.LEASED:
+                await self._delivery.abort(job.id, Abort.CANCEL)
+                after = await self._storage.promise(partial(amend.find, uid=uid, owner=peer.sees))
+                if after.place is Place.CANCELLED:
+                    return after
+                if after.place is Place.LEASED:
+                    await asyncio.sleep(0)
+                continue
+            return await self._amend(
+                uid, peer, partial(amend.cancel, reason=Reason.REQUESTED, now=self._now(), keep_key=self._keep_key())
+            )
+
+    async def retry(self, peer: Peer, uid: bytes) -> Job:
+        """A dead job starts again; a waiting one goes now."""
+        return await self._amend(uid, peer, partial(amend.retry, catalog=self._storage.catalog, now=self._now()))
+
+    async def resolve(self, peer: Peer, uid: bytes, take: str, value: bytes | None) -> Job:
+        """Decide a conflict: the server's version (ours is given up), the device's, or a merged one."""
+        job = await self._find(peer, uid)
+        amend.require(job, Step.RESOLVE)
+        if take == "server":
+            run = partial(amend.cancel, reason=Reason.DISCARDED, now=self._now(), keep_key=self._keep_key())
+            return await self._amend(uid, peer, run)
+        if take not in ("device", "merged") or (take == "merged") != (value is not None):
+            detail = "cannot resolve the job: take is device, server, or merged with a value"
+            raise Refused("invalid", detail, field="take")
+        change = await self._editor.rebased(job, value)
+        await self._amend(uid, peer, partial(amend.edit, change=change, now=self._now()))
+        return await self._amend(uid, peer, partial(amend.resend, catalog=self._storage.catalog, now=self._now()))
+
+    async def edit(self, peer: Peer, uid: bytes, said: Edit) -> Job:
+        """Change a job that is not in flight. A changed request gets a new key unless the old one may be kept."""
+        job = await self._find(peer, uid)
+        amend.require(job, Step.EDIT)
+        change = await self._editor.edited(job, said)
+        return await self._amend(uid, peer, partial(amend.edit, change=change, now=self._now()))
+
+    async def dead_retry(self, peer: Peer, wanted: DeadFilter) -> int:
+        """Start every dead job of the filter again. Returns how many."""
+        return await self._each_dead(peer, wanted, partial(amend.retry, catalog=self._storage.catalog, now=self._now()))
+
+    async def dead_discard(self, peer: Peer, wanted: DeadFilter) -> int:
+        """Give every dead job of the filter up. Returns how many."""
+        run = partial(amend.cancel, reason=Reason.DISCARDED, now=self._now(), keep_key=self._keep_key())
+        return await self._each_dead(peer, wanted, run)
+
+    async def flush(self, peer: Peer) -> None:
+        """Forget backoff and breaker waits; never what a server asked for, rates, pauses or needs."""
+        now = self._clock.now()
+        if not peer.admin:
+            if now - self._flushed.get(peer.uid, -FLUSH_EVERY) < FLUSH_EVERY:
+                raise Refused("busy", "cannot flush: you did so in the last 10 s")
+            self._flushed[peer.uid] = now
+        self._gates.start_anew(now)
+        lanes = [i for i, lane in self._storage.catalog.by_id.items() if peer.admin or lane.owner == peer.uid]
+        for lane in lanes:
+            while await self._flush_lane(lane):
+                pass
+        self._dispatcher.look_again()
+
+    async def pause(self, kind: str, name: str) -> None:
+        """Send nothing of a topic, or to a destination, until resumed; also after a restart."""
+        self._known(kind, name)
+        await self._storage.promise(lambda tx: tx.conn.execute(_TABLES["pause"], (kind, name)) and None)
+        self._paused(kind).add(name)
+        self._dispatcher.look_again()
+
+    async def resume(self, kind: str, name: str) -> None:
+        """End a pause."""
+        self._known(kind, name)
+        await self._storage.promise(lambda tx: tx.conn.execute(_TABLES["resume"], (kind, name)) and None)
+        self._paused(kind).discard(name)
+        self._dispatcher.look_again()
+
+    async def acknowledge(self, reason: str) -> None:
+        """A person has seen a degraded reason that stays until then."""
+        found = await self._storage.promise(lambda tx: tx.conn.execute(_TABLES["delete_degraded"], (reason,)).rowcount)
+        if not found:
+            raise Refused("not_found", f"cannot acknowledge {reason[:40]}: nothing of that name stands")
+
+    async def wait_ended(self, peer: Peer, uid: bytes, timeout_ms: int) -> Job:
+        """The job once it has ended, or as it is after that time. Costs nothing while it waits."""
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        waiting = self._waiting.setdefault(uid, set())
+        waiting.add(future)
+        try:
+            job = await self._find(peer, uid)
+            if job.place.live:
+                await asyncio.wait({future}, timeout=timeout_ms / 1000)
+                job = await self._find(peer, uid)
+            return job
+        finally:
+            waiting.discard(future)
+            if not waiting:
+                self._waiting.pop(uid, None)
+
+    def _on_event(self, event: Event) -> None:
+        if isinstance(event, JobChanged) and not event.job.place.live and event.job.uid in self._waiting:
+            for future in self._waiting[event.job.uid]:
+                if not future.done():
+                    future.set_result(None)
+
+    async def _find(self, peer: Peer, uid: bytes) -> Job:
+        job = await self._reader.run(partial(look.job, uid=uid))
+        if job is None or (peer.sees is not None and job.owner != peer.sees):
+            raise Refused("not_found", "cannot find the job: there is none of that id")
+        return job
+
+    async def _amend(self, uid: bytes, peer: Peer, run: Callable[..., Amended]) -> Job:
+        def act(tx: Tx) -> Amended:
+            job = amend.find(tx, uid, peer.sees)
+            return run(tx, job)
+
+        amended = await self._storage.promise(act)
+        self._amended(amended)
+        return amended.job
+
+    def _amended(self, amended: Amended) -> None:
+        if amended.job.state is not amended.was.state:
+            age = (self._clock.now() - amended.job.accepted_at) / 1000
+            self.emit(JobChanged(amended.job, amended.was.state, age))
+        due = amended.job.due_at if amended.job.place is Place.WAITING else None
+        self._dispatcher.gained(amended.ready, due)
+
+    async def _each_dead(self, peer: Peer, wanted: DeadFilter, run: Callable[..., Amended]) -> int:
+        """In chunks, each one transaction, so that others are not kept waiting."""
+        owner = peer.sees if peer.sees is not None else wanted.owner
+        found = look.JobFilter(
+            states=frozenset({State.DEAD}),
+            topic=wanted.topic,
+            destination=wanted.destination,
+            error_kind=ErrorKind(wanted.error_kind) if wanted.error_kind else None,
+            owner=owner,
+        )
+        before = wanted.before if wanted.before is not None else self._clock.wall() + 1
+        count, above = 0, 0
+        while True:
+            chunk = await self._reader.run(partial(look.dead_chunk, wanted=found, before=before, above=above))
+            amended = await self._storage.promise(partial(_act_on, ids=chunk.ids, run=run))
+            for each in amended:
+                self._amended(each)
+            count += len(amended)
+            if chunk.above is None:
+                return count
+            above = chunk.above
+
+    async def _flush_lane(self, lane: int) -> int:
+        lanes, count = await self._storage.promise(partial(amend.flush_lane, lane=lane, now=self._now()))
+        self._dispatcher.gained(lanes)
+        return count
+
+    def _known(self, kind: str, name: str) -> None:
+        names = self._gates.registry.topics if kind == "topic" else self._gates.registry.destinations
+        if name not in names and name not in self._paused(kind):
+            raise Refused("not_found", f"cannot find the {kind} {name[:40]}")
+
+    def _paused(self, kind: str) -> set[str]:
+        return self._gates.paused_topics if kind == "topic" else self._gates.paused_destinations
+
+    def _now(self) -> Now:
+        return Now(self._clock.now(), self._clock.wall())
+
+    def _keep_key(self) -> int:
+        return self._gates.registry.retention.keys
+
+
+def _act_on(tx: Tx, ids: tuple[int, ...], run: Callable[..., Amended]) -> list[Amended]:
+    return [run(tx, job) for job in amend.dead_jobs(tx, ids)]

@@ -1,0 +1,51 @@
+"""What follows from changes of the clocks: instants are found anew, the network is given time after a suspend."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from kurir.domain.devicetime import ClockChange, ClockEvent
+from kurir.domain.events import ClockChanged, Emit
+from kurir.domain.instant import Now
+from kurir.services.dispatcher import Dispatcher
+from kurir.services.storage import Storage
+from kurir.store import amend
+from kurir.system.clock import Clock
+
+
+class Timekeeping:
+    """Subscriber of the clock."""
+
+    def __init__(
+        self, clock: Clock, storage: Storage, dispatcher: Dispatcher, emit: Emit, resumed: Callable[[], None]
+    ) -> None:
+        self._clock = clock
+        self._storage = storage
+        self._dispatcher = dispatcher
+        self._emit = emit
+        self._resumed = resumed
+        clock.subscribe(self._on_change)
+
+    def _on_change(self, change: ClockChange) -> None:
+        trusted = self._clock.trusted()
+        match change.event:
+            case ClockEvent.RESUMED:
+                self._emit(ClockChanged(f"the device was suspended for {change.delta_ms / 1000:.0f} s", trusted))
+                self._resumed()
+            case ClockEvent.STEPPED:
+                self._emit(ClockChanged(f"the wall clock was set by {change.delta_ms / 1000:+.1f} s", trusted))
+                self._find_anew(trusted)
+            case ClockEvent.TRUSTED:
+                self._emit(ClockChanged("the wall clock is trusted", trusted))
+                self._find_anew(trusted)
+            case ClockEvent.DISTRUSTED:
+                self._emit(ClockChanged("the wall clock is not trusted any more", trusted))
+                self._find_anew(trusted)
+
+    def _find_anew(self, trusted: bool) -> None:
+        """Jobs that wait for a wall-clock instant wait for another device instant now."""
+        now = Now(self._clock.now(), self._clock.wall())
+        self._storage.attempt(partial(amend.reanchor, now=now, trusted=trusted)).add_done_callback(
+            lambda done: self._dispatcher.look_again() if done.exception() is None else self._storage.failed_with(done)
+        )
