@@ -167,9 +167,12 @@ def names(folder: Path) -> tuple[str, ...]:
 def orphans(conn: sqlite3.Connection, some: Iterable[str]) -> list[str]:
     """Which of some names (of those that `names` gave) belong to no job: partial files and left-over payloads.
 
-    A name of a form that is not ours is never called an orphan: somebody else put it there.
+    A name of a form that is not ours is never called an orphan: somebody else put it there. While jobs may have been
+    lost to damage and nobody has looked yet, nothing is: their payloads may be all that is left of them.
     """
     found: list[str] = []
+    if any(row[0] == "store_quarantined" for row in conn.execute(_SQL["degraded"])):
+        return found
     for name in some:
         parts = _NAME.fullmatch(name)
         if parts is None:

@@ -90,3 +90,11 @@ SELECT reason, detail, wall_at FROM degraded ORDER BY wall_at;
 -- name: store_pages
 SELECT (SELECT page_count FROM pragma_page_count), (SELECT freelist_count FROM pragma_freelist_count),
     (SELECT page_size FROM pragma_page_size);
+
+-- name: leased
+-- Whose jobs are leased; counted by the caller.
+SELECT topic, owner FROM jobs INDEXED BY jobs_leased WHERE state = 4 LIMIT ?;
+
+-- name: files
+-- Jobs whose payload is in a file of its own; for a copy of everything.
+SELECT uid, digest FROM jobs NOT INDEXED WHERE body_kind = 2;
