@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 import sys
-import traceback
 
 import click
 
@@ -49,7 +48,7 @@ def _run() -> int:
     except OSError as error:
         return _output_failed(error)
     except Exception:  # noqa: BLE001 - a bug must not look like a dead job (exit code 1)
-        traceback.print_exc()
+        sys.excepthook(*sys.exc_info())  # prints it without the import of traceback, which every start would pay
         return Exit.BUG
 
 

@@ -7,6 +7,7 @@ for `AsyncClient`. Calls without a method here run through `run`, with the funct
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 from collections.abc import AsyncIterator, Iterable
 from typing import Any, Self, TypeVar, Unpack
@@ -204,6 +205,9 @@ class AsyncClient:
         if isinstance(error, aiohttp.ClientConnectorError):
             return NeverSent(self.path, unreachable(self.path, error.os_error).cause, str(error))
         if isinstance(error, aiohttp.ClientPayloadError | aiohttp.ServerDisconnectedError):
+            return DaemonUnreachable(self.path, Cause.LOST, str(error))
+        if isinstance(error, aiohttp.ClientOSError) and error.errno in (None, errno.ENOTCONN):
+            # asyncio takes a connection that a full backlog refused for a connected one, and fails at the first write.
             return DaemonUnreachable(self.path, Cause.LOST, str(error))
         if isinstance(error, OSError | TimeoutError):
             return unreachable(self.path, error)

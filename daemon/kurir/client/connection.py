@@ -50,7 +50,7 @@ class UnixConnection(http.client.HTTPConnection):
         connection = DeadlineSocket(socket.AF_UNIX, socket.SOCK_STREAM)
         connection.settimeout(self._connect_timeout)
         try:
-            connection.connect(self._path)
+            _connect(connection, self._path, time.monotonic() + self._connect_timeout)
         except BaseException:
             connection.close()
             raise
@@ -173,6 +173,20 @@ class Wire:
             lost = ConnectionResetError() if isinstance(error, http.client.IncompleteRead) else error
             return unreachable(self.path, lost)
         return BrokenAnswer(f"cannot read the answer: {type(error).__name__}: {error}")
+
+
+def _connect(connection: socket.socket, path: str, deadline: float) -> None:
+    """Connect, and wait while more clients want to than the daemon has taken: the kernel has no signal for that."""
+    pause = 0.002
+    while True:
+        try:
+            connection.connect(path)
+            return
+        except BlockingIOError:
+            if time.monotonic() + pause > deadline:
+                raise
+        time.sleep(pause)
+        pause = min(2 * pause, 0.1)
 
 
 def _early_answer(connection: UnixConnection, error: OSError) -> http.client.HTTPResponse:
