@@ -201,7 +201,7 @@ class Delivery:
         if sent.answer is None:
             return None
         secrets = self._exchange.secrets()
-        headers = tuple((n, secrets.redact(v)) for n, v in sent.answer.headers if n.lower() in KEPT_HEADERS)
+        headers = tuple((str(n), secrets.redact(v)) for n, v in sent.answer.headers if n.lower() in KEPT_HEADERS)
         body = secrets.redact(sent.answer.body.decode("latin-1")).encode("latin-1", "replace")
         return Result(sent.answer.status, headers, body, sent.truncated)
 
