@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from kurir.domain.network import NetworkFacts, Reach, State, reachability
-from kurir.system.bus import SystemBus, call, has_owner
+from kurir.system.bus import SystemBus
+from kurir.system.bus_calls import call, has_owner
 from kurir.system.login1 import MANAGER, NAME, ROOT, Sleep, SleepWatcher
 from kurir.system.networkmanager import NetworkWatcher
 from kurir.system.timedate1 import ntp_synchronised

@@ -8,6 +8,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -200,6 +201,23 @@ async def test_a_bus_that_dies_is_noticed_at_once_and_its_return_within_a_second
             await observer.until(online)
             lab.carrier("down")
             await observer.until(offline)
+
+
+async def test_a_bus_that_dies_again_and_again_costs_no_descriptors() -> None:
+    def descriptors() -> int:
+        return len(list(Path("/proc/self/fd").iterdir()))
+
+    with NetworkLab() as lab:
+        async with observing(lab) as observer:
+            await observer.until(online)
+            lab.stop("nm")
+            before = descriptors()
+            for _ in range(5):
+                lab.kill("dbus")
+                await observer.until(lambda facts: "bus" in facts.detail)
+                lab.start_bus()
+                await observer.until(lambda facts: facts.detail == "NetworkManager is not running")
+            assert descriptors() == before
 
 
 async def test_a_daemon_that_starts_before_the_bus_and_networkmanager_finds_both() -> None:

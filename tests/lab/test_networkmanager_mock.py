@@ -9,10 +9,13 @@ from typing import Any
 import pytest
 
 from kurir.domain.conditions import Conditions, blocks, interface_for
-from kurir.domain.network import Connectivity, Metered, NetworkFacts, Reach, State, reachability
+from kurir.domain.network import Connectivity, KernelFacts, Metered, NetworkFacts, Reach, State, reachability
 from kurir.domain.policy import Needs
-from kurir.system.bus import SystemBus, call, has_owner
-from kurir.system.networkmanager import NAME, ROOT, NetworkWatcher
+from kurir.system import networkmanager_facts
+from kurir.system.bus import SystemBus
+from kurir.system.bus_calls import call, has_owner
+from kurir.system.networkmanager import NetworkWatcher
+from kurir.system.networkmanager_facts import NAME, ROOT
 from support.nmlab import PrivateBus, missing, missing_mocks
 
 pytestmark = pytest.mark.lab
@@ -68,7 +71,9 @@ class Mock:
         self.bus.close()
 
 
-async def test_wifi_and_vpn_are_known_by_name_and_their_needs_are_met(tmp_path: Path) -> None:
+async def test_wifi_and_vpn_are_known_by_name_and_their_needs_are_met(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with PrivateBus(tmp_path) as private:
         private.start_mock("networkmanager")
         mock = Mock(private.address)
@@ -95,8 +100,15 @@ async def test_wifi_and_vpn_are_known_by_name_and_their_needs_are_met(tmp_path: 
         held = blocks(Needs(network="unmetered"), Conditions(network=facts), local_minute=None)
         assert held[0].detail == "needs an unmetered network; wlan0 is metered (guess-yes)"
 
-        await mock.update(f"{NAME}.Connection.Active", path=active, Vpn=("b", True))
+        # The device of a VPN is the one underneath; the tunnel is the interface with the VPN's address.
+        monkeypatch.setattr(networkmanager_facts, "look", lambda: KernelFacts((), ("wlan0 10.0.0.2", "tun0 10.8.0.2")))
+        config = f"{ROOT}/IP4Config/9"
+        addresses = {"AddressData": ("aa{sv}", [{"address": ("s", "10.8.0.2"), "prefix": ("u", 24)}])}
+        await mock.say("AddObject", "ssa{sv}a(ssss)", config, f"{NAME}.IP4Config", addresses, [])
+        await mock.add(f"{NAME}.Connection.Active", path=active, Ip4Config=("o", config))
+        await mock.update(f"{NAME}.Connection.Active", path=active, Vpn=("b", True), Type=("s", "vpn"))
         facts = await mock.until(lambda facts: facts.vpn)
+        assert interface_for(Needs(network="vpn"), facts) == "tun0"
         assert not blocks(Needs(network="vpn"), Conditions(network=facts), local_minute=None)
         await mock.end()
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
+import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,6 +16,7 @@ import pytest
 from kurir.domain.network import NetworkFacts
 from kurir.system import bus as bus_module
 from kurir.system.bus import BusMissing, SystemBus, socket_path
+from kurir.system.bus_calls import BusLost
 from kurir.system.login1 import SleepWatcher
 from kurir.system.networkmanager import NetworkWatcher
 
@@ -80,7 +84,7 @@ async def test_a_socket_that_appears_is_tried_at_once(tmp_path: Path, monkeypatc
 
     async def opened(address: str) -> None:
         tried.set()
-        raise bus_module.BusLost("not yet")
+        raise BusLost("not yet")
 
     monkeypatch.setattr(bus_module, "_open", opened)
     waiting = asyncio.create_task(SystemBus(f"unix:path={tmp_path}/dbus/bus").attend(nothing, lambda why: None))
@@ -101,7 +105,7 @@ async def test_a_dead_socket_is_tried_less_and_less_often_until_it_is_made_anew(
 
     async def opened(address: str) -> None:
         tries.append(asyncio.get_running_loop().time())
-        raise bus_module.BusLost("refused")
+        raise BusLost("refused")
 
     monkeypatch.setattr(bus_module, "_open", opened)
     monkeypatch.setattr(bus_module, "BACK_OFF_S", (0.01, 0.02, 600.0))
@@ -157,3 +161,26 @@ async def test_a_network_that_nobody_watches_is_unknown_and_checks_answer_unknow
         await watcher.run(reports.append)
         assert (await watcher.check_connectivity()).value == "unknown"
     assert watcher.facts == reports[-1]
+
+
+def test_while_there_is_no_bus_nobody_is_woken(tmp_path: Path) -> None:
+    environment = os.environ | {"DBUS_SYSTEM_BUS_ADDRESS": f"unix:path={tmp_path}/none/bus"}
+    environment["PYTHONPATH"] = str(Path(__file__).parents[1])
+    command = [sys.executable, "-m", "support.watch_network", "bus"]
+    process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
+
+    def wakeups() -> int:
+        status = Path(f"/proc/{process.pid}/status").read_text(encoding="ascii")
+        return next(int(line.split()[1]) for line in status.splitlines() if line.startswith("voluntary_ctxt_switches"))
+
+    try:
+        assert process.stdout is not None
+        while "no system bus" not in process.stdout.readline():
+            pass
+        time.sleep(0.2)
+        before = wakeups()
+        time.sleep(3)  # what is measured is that nothing happens
+        assert wakeups() == before
+    finally:
+        process.kill()
+        process.communicate()

@@ -9,34 +9,28 @@ from __future__ import annotations
 
 import asyncio
 import os
-import re
 import select
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
-from contextlib import asynccontextmanager, contextmanager, suppress
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from kurir.domain.errors import KuriError
+from kurir.system.bus_calls import DBUS, BusLost, call, in_words
 from kurir.system.file_appears import appears, identity
 
 if TYPE_CHECKING:
     from sdbus import SdBus
-    from sdbus.sd_bus_internals import SdBusMessage
 
 DEFAULT_ADDRESS = "unix:path=/run/dbus/system_bus_socket"
 STABLE_S = 10.0  # what has worked for so long was no failed try
 BACK_OFF_S = (0.1, 0.25, 0.5, 1.0, 2.0, 5.0, 15.0, 60.0, 300.0)
-DBUS = ("org.freedesktop.DBus", "/org/freedesktop/DBus", "org.freedesktop.DBus")
 
 
 class BusMissing(KuriError):
     """There can be no bus in this process; the message says why in one line."""
-
-
-class BusLost(KuriError):
-    """The bus, or whom we talked to on it, did not answer as it should; the message says what happened."""
 
 
 @dataclass(slots=True)
@@ -199,7 +193,7 @@ async def _open(address: str) -> SdBus:
         try:
             bus = sdbus.sd_bus_open_system()
         except sdbus.SdBusBaseError as error:
-            raise BusLost(f"cannot open the system bus: {_in_words(error)}") from error
+            raise BusLost(f"cannot open the system bus: {in_words(error)}") from error
     try:
         # The greeting is answered later; a first question shows that somebody is there.
         async with asyncio.timeout(5):
@@ -208,78 +202,3 @@ async def _open(address: str) -> SdBus:
         bus.close()
         raise BusLost(f"the system bus does not answer: {error or 'timed out'}") from error
     return bus
-
-
-async def call(
-    bus: SdBus, service: str, path: str, interface: str, method: str, signature: str = "", *arguments: object
-) -> Any:
-    """Call a method and return what it answered. Raises BusLost for every kind of refusal."""
-    from sdbus import SdBusBaseError  # noqa: PLC0415 - see _open
-
-    try:
-        message = bus.new_method_call_message(service, path, interface, method)
-        if signature:
-            message.append_data(signature, *arguments)
-        reply = await bus.call_async(message)
-        return reply.get_contents()
-    except SdBusBaseError as error:
-        raise BusLost(f"{interface}.{method}: {_in_words(error)}") from error
-
-
-def _in_words(error: Exception) -> str:
-    """One line: the system's words for an error of the library, which tells file and line of its own source."""
-    said = str(error.args[-1] if error.args else "") or type(error).__name__
-    number = re.search(r"error number: (\d+)$", said)
-    return os.strerror(int(number[1])) if number else said.splitlines()[0][:200]
-
-
-@asynccontextmanager
-async def signals(
-    bus: SdBus, service: str, path: str, interface: str, member: str, callback: Callable[[Any], None]
-) -> AsyncIterator[None]:
-    """Within the context, call back with the contents of each such signal."""
-    from sdbus import SdBusBaseError  # noqa: PLC0415 - see _open
-
-    def on_message(message: SdBusMessage) -> None:
-        callback(message.get_contents())
-
-    try:
-        slot = await bus.match_signal_async(service, path, interface, member, on_message)
-    except SdBusBaseError as error:
-        raise BusLost(f"cannot listen to {member}: {_in_words(error)}") from error
-    try:
-        yield
-    finally:
-        slot.close()
-
-
-@asynccontextmanager
-async def owner_changes(bus: SdBus, name: str, callback: Callable[[bool], None]) -> AsyncIterator[None]:
-    """Within the context, call back when somebody takes the name (True) or nobody has it any more (False).
-
-    sdbus can only ask for the changes of every name, which would wake us for each program that joins or leaves the
-    bus. So the wide rule that it has set is taken back at the bus, and a narrow one is set in its place.
-    """
-
-    def on_change(change: tuple[str, str, str]) -> None:
-        if change[0] == name:
-            callback(bool(change[2]))
-
-    service, path, interface = DBUS
-    wide = f"type='signal',sender='{service}',path='{path}',interface='{interface}',member='NameOwnerChanged'"
-    narrow = f"{wide},arg0='{name}'"
-    async with signals(bus, service, path, interface, "NameOwnerChanged", on_change):
-        await call(bus, *DBUS, "AddMatch", "s", narrow)
-        with suppress(BusLost):  # a bus that words its rules otherwise: then we are only woken more often
-            await call(bus, *DBUS, "RemoveMatch", "s", wide)
-        try:
-            yield
-        finally:
-            with suppress(BusLost, TimeoutError):
-                async with asyncio.timeout(1):
-                    await call(bus, *DBUS, "RemoveMatch", "s", narrow)
-
-
-async def has_owner(bus: SdBus, name: str) -> bool:
-    """Whether somebody answers to the name. Asked first of all: a call would start a service that was stopped."""
-    return bool(await call(bus, *DBUS, "NameHasOwner", "s", name))

@@ -10,7 +10,6 @@ change of network (`recheck_soon`), or a quarter of an hour after the start wher
 from __future__ import annotations
 
 import asyncio
-import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from typing import Protocol
 from weakref import WeakSet
 
 from kurir.domain.devicetime import ClockChange, ClockEvent, DeviceLine, Reading, SavedTime, restore
+from kurir.system.alarm import SystemAlarm
 from kurir.system.clock_sync import (
     RTC_GRACE_MS,
     Trust,
@@ -28,7 +28,7 @@ from kurir.system.clock_sync import (
     read_boot_id,
 )
 from kurir.system.file_appears import appears, identity
-from kurir.system.timerfd import StepFd, TimerFd
+from kurir.system.timerfd import StepFd
 
 NS_PER_MS = 1_000_000
 SUSPEND_MS = 1_000  # a gap between the clocks that is a suspend, not the time between two readings
@@ -268,47 +268,3 @@ class SystemClock:
 
     def _suspended(self) -> int:
         return (self._sources.boottime_ns() - self._sources.monotonic_ns()) // NS_PER_MS
-
-
-class SystemAlarm:
-    """An alarm on the kernel's boot clock: no suspend stretches it, no step of the wall clock touches it."""
-
-    def __init__(self, clock: SystemClock, callback: Callable[[], None]) -> None:
-        self._clock = clock
-        self._callback = callback
-        self._at: int | None = None
-        self._loop = asyncio.get_running_loop()
-        self._timer: TimerFd | None = TimerFd()
-        self._loop.add_reader(self._timer.fileno(), self._on_readable)
-
-    def set(self, at_device_ms: int | None) -> None:
-        if at_device_ms == self._at:
-            return
-        self._at = at_device_ms
-        self.rearm()
-
-    def rearm(self) -> None:
-        """Take over a changed relation of device time to the kernel's clock."""
-        if self._timer is None:
-            return
-        if self._at is None:
-            self._timer.clear()
-        else:
-            self._timer.set(self._clock.boottime_ns_of(self._at))
-
-    def close(self) -> None:
-        if self._timer is not None:
-            self._loop.remove_reader(self._timer.fileno())
-            self._timer.close()
-            self._timer = None
-
-    def _on_readable(self) -> None:
-        if self._timer is None:
-            return
-        try:
-            os.read(self._timer.fileno(), 8)
-        except BlockingIOError:  # set anew after it had become due
-            return
-        self._at = None
-        self._clock.look()
-        self._callback()

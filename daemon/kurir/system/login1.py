@@ -7,7 +7,8 @@ from collections.abc import Callable
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from kurir.system.bus import BusMissing, SystemBus, signals
+from kurir.system.bus import BusMissing, SystemBus
+from kurir.system.bus_calls import signals
 
 if TYPE_CHECKING:
     from sdbus import SdBus

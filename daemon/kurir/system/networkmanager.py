@@ -8,30 +8,24 @@ owner of its name is watched; it is never asked while it has no owner, because a
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING
 
-from kurir.domain.network import Connectivity, KernelFacts, Link, Metered, NetworkFacts, State
-from kurir.system.bus import BusLost, BusMissing, SystemBus, call, has_owner, owner_changes, signals
+from kurir.domain.network import Connectivity, KernelFacts, NetworkFacts
+from kurir.system.bus import BusMissing, SystemBus
+from kurir.system.bus_calls import owner_changes, signals
 from kurir.system.netlink import KernelNetwork
+from kurir.system.networkmanager_facts import NAME, ROOT, check_now, read_facts
 
 if TYPE_CHECKING:
-    from sdbus import DbusInterfaceCommonAsync, SdBus
+    from sdbus import SdBus
 
-NAME = "org.freedesktop.NetworkManager"
-ROOT = "/org/freedesktop/NetworkManager"
 PROPERTIES = "org.freedesktop.DBus.Properties"
-ACTIVATED = 2
 SETTLE_S = 0.02  # each property comes in a signal of its own, milliseconds apart
-MAX_LINKS = 64
-
-CONNECTIVITY = (Connectivity.UNKNOWN, Connectivity.NONE, Connectivity.PORTAL, Connectivity.LIMITED, Connectivity.FULL)
-METERED = (Metered.UNKNOWN, Metered.YES, Metered.NO, Metered.GUESS_YES, Metered.GUESS_NO)
 
 Report = Callable[[NetworkFacts], None]
-Named = TypeVar("Named", Connectivity, Metered)
 
 
 class NetworkWatcher:
@@ -53,13 +47,17 @@ class NetworkWatcher:
         """Report what is known, first of all at once, and then each change of it, until cancelled."""
         self._report = report
         report(self._facts)
-        async with asyncio.TaskGroup() as tasks:
-            if self._kernel is not None:
-                tasks.create_task(self._kernel.run(self._kernel_changed), name="kernel network")
-            if self._bus is not None:
-                tasks.create_task(self._follow_manager(self._bus), name="networkmanager")
-            else:
-                self._publish(NetworkFacts(detail="NetworkManager is not used"))
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                if self._kernel is not None:
+                    tasks.create_task(self._kernel.run(self._kernel_changed), name="kernel network")
+                if self._bus is not None:
+                    tasks.create_task(self._follow_manager(self._bus), name="networkmanager")
+                else:
+                    self._publish(NetworkFacts(detail="NetworkManager is not used"))
+        finally:
+            if self._check is not None:
+                self._check.cancel()
 
     async def check_connectivity(self, timeout_s: float = 3.0) -> Connectivity:
         """Ask NetworkManager to check now; unknown if it may not be asked, or does not answer in time.
@@ -79,10 +77,7 @@ class NetworkWatcher:
     async def _ask(self, bus: SdBus) -> Connectivity:
         if self._facts.connectivity is Connectivity.UNCHECKED:
             return Connectivity.UNCHECKED
-        try:
-            return _member(CONNECTIVITY, await call(bus, NAME, ROOT, NAME, "CheckConnectivity"))
-        except BusLost:  # polkit may refuse it, and it may have gone
-            return Connectivity.UNKNOWN
+        return await check_now(bus)
 
     async def _follow_manager(self, bus: SystemBus) -> None:
         try:
@@ -120,7 +115,7 @@ class NetworkWatcher:
             try:
                 while True:
                     changed.clear()
-                    facts, found = await _read(bus)
+                    facts, found = await read_facts(bus)
                     if found != paths:
                         # Listen first, read after: what happens in between is then not lost.
                         await stack.aclose()
@@ -134,94 +129,3 @@ class NetworkWatcher:
                     await asyncio.sleep(SETTLE_S)
             finally:
                 await stack.aclose()
-
-
-async def _read(bus: SdBus) -> tuple[NetworkFacts, tuple[str, ...]]:
-    """Everything at once, and the paths of the active connections."""
-    from sdbus_async.networkmanager import NetworkManager  # noqa: PLC0415 - 2.6 MB, only where it is of use
-
-    if not await has_owner(bus, NAME):
-        return NetworkFacts(detail="NetworkManager is not running"), ()
-    manager = await _properties(NetworkManager(bus))
-    paths = tuple(path for path in _strings(manager.get("active_connections")) if path != "/")[:MAX_LINKS]
-    links = {path: link for path in paths if (link := await _link(bus, path)) is not None}
-    facts = NetworkFacts(
-        source="networkmanager",
-        state=_state(manager.get("state")),
-        connectivity=_connectivity(manager),
-        metered=_member(METERED, manager.get("metered")),
-        primary=links.get(str(manager.get("primary_connection"))),
-        links=tuple(links[path] for path in sorted(links)),
-    )
-    return facts, paths
-
-
-async def _link(bus: SdBus, path: str) -> Link | None:
-    """An active connection; None while it is not up, or when it has gone while we asked."""
-    from sdbus_async.networkmanager import (  # noqa: PLC0415 - see _read
-        ActiveConnection,
-        NetworkManagerDeviceInterfaceAsync,
-    )
-
-    try:
-        active = await _properties(ActiveConnection(path, bus))
-        kind = str(active.get("connection_type", ""))
-        if active.get("state") != ACTIVATED or kind == "loopback":
-            return None
-        devices = _strings(active.get("devices"))
-        device = (
-            await _properties(NetworkManagerDeviceInterfaceAsync.new_proxy(NAME, devices[0], bus)) if devices else {}
-        )
-        return Link(
-            id=str(active.get("id", "")),
-            type=kind,
-            # Of a VPN or a modem, the interface that carries addresses is not the device's own.
-            interface=str(device.get("ip_interface") or device.get("interface") or ""),
-            vpn=bool(active.get("vpn")) or kind == "wireguard",
-            ssid=await _ssid(bus, str(active.get("specific_object", "/"))) if kind == "802-11-wireless" else "",
-        )
-    except BusLost:
-        return None
-
-
-async def _ssid(bus: SdBus, access_point: str) -> str:
-    from sdbus_async.networkmanager import AccessPoint  # noqa: PLC0415 - see _read
-
-    if access_point == "/":
-        return ""
-    ssid = (await _properties(AccessPoint(access_point, bus))).get("ssid", b"")
-    return ssid.decode("utf-8", "replace") if isinstance(ssid, bytes) else ""
-
-
-async def _properties(proxy: DbusInterfaceCommonAsync) -> dict[str, Any]:
-    """All properties of an object in one question. Raises BusLost for every kind of refusal."""
-    from sdbus import SdBusBaseError  # noqa: PLC0415 - see _read
-
-    try:
-        answer: dict[str, Any] = await proxy.properties_get_all_dict(on_unknown_member="ignore")
-    except (SdBusBaseError, TypeError, ValueError) as error:
-        raise BusLost(f"NetworkManager does not answer: {error}") from error
-    return answer
-
-
-def _connectivity(manager: Mapping[str, Any]) -> Connectivity:
-    if not (manager.get("connectivity_check_available") and manager.get("connectivity_check_enabled")):
-        return Connectivity.UNCHECKED
-    return _member(CONNECTIVITY, manager.get("connectivity"))
-
-
-def _state(value: object) -> State:
-    if not isinstance(value, int):
-        return State.UNKNOWN
-    try:
-        return State(value)
-    except ValueError:  # a state that a later version has invented
-        return State.UNKNOWN
-
-
-def _member(names: tuple[Named, ...], value: object) -> Named:
-    return names[value] if isinstance(value, int) and 0 <= value < len(names) else names[0]
-
-
-def _strings(value: object) -> list[str]:
-    return [str(item) for item in value] if isinstance(value, list) else []

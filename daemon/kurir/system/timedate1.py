@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from kurir.system.bus import BusLost, SystemBus, call
+from kurir.system.bus import SystemBus
+from kurir.system.bus_calls import BusLost, call
 
 NAME = "org.freedesktop.timedate1"
 
