@@ -165,8 +165,10 @@ async def test_a_denied_address_is_never_connected_to(host: str) -> None:
         assert srv.connections == 0
 
 
-async def test_a_denied_route_through_a_proxy_is_refused() -> None:
+async def test_a_route_whose_denied_addresses_cannot_be_checked_is_refused() -> None:
     async with client("http://127.0.0.1:1") as http:
+        with pytest.raises(ValueError, match="nonsense"):
+            await http.try_send(deny=("nonsense",))
         with pytest.raises(ValueError, match="proxy"):
             await http.try_send(deny=("loopback",), proxy="http://127.0.0.1:2")
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from kurir.system.http import Fault, Timeouts
+from kurir.system.http import Fault, Timeouts, WireReply
 from support.server import Drip, Hang, Raw, Reply, Server, Stage
 from system.http_sending import client, raw_server
 
@@ -190,19 +190,26 @@ async def test_cancelling_while_waiting_for_the_answer_closes_the_connection() -
 
 @pytest.mark.parametrize("status", [413, 201])
 async def test_an_early_answer_to_an_upload_is_reported_or_the_connection_broke(status: int) -> None:
-    async with Server() as srv, client(srv.url) as http:
-        hang = Hang(then=Reply(), after=Stage.HEADERS)
-        hang.until.set()
-        outcome = None
+    async def early(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 %d Early\r\nContent-Length: 2\r\nConnection: close\r\n\r\nno" % status)
+        await writer.drain()
 
-        async def early(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            await reader.readuntil(b"\r\n\r\n")
-            writer.write(b"HTTP/1.1 %d Early\r\nContent-Length: 2\r\nConnection: close\r\n\r\nno" % status)
-            await writer.drain()
+    async with raw_server(early) as http:
+        outcome = await http.try_send(body=b"x" * 16_000_000)
+    if isinstance(outcome, WireReply):
+        assert (outcome.status, outcome.request_complete) == (status, False)
+    else:
+        assert (outcome.kind, outcome.wrote) == (Fault.RESET, True)
 
-        async with raw_server(early) as narrow:
-            outcome = await narrow.try_send(body=b"x" * 16_000_000)
-        if isinstance(outcome, type(await http.send())):
-            assert (outcome.status, outcome.request_complete) == (status, False)
-        else:
-            assert (outcome.kind, outcome.wrote) == (Fault.RESET, True)
+
+async def test_an_early_refusal_is_read_while_the_server_takes_nothing_more() -> None:
+    async def refuses(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 413 Too Large\r\nContent-Length: 2\r\n\r\nno")
+        await asyncio.sleep(60)
+
+    async with raw_server(refuses) as http:
+        reply = await http.send(body=b"x" * 16_000_000)
+    assert (reply.status, reply.body, reply.request_complete) == (413, b"no", False)
+    assert reply.sent_bytes < 16_000_000

@@ -9,6 +9,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from kurir.domain.policy import Tls
+from kurir.system.http.addresses import networks
 
 _ORIGIN = re.compile(r"https?://(\[[0-9A-Fa-f:.%]+\]|[A-Za-z0-9._~-]+)(:[0-9]{1,5})?")
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
@@ -130,6 +131,7 @@ def check_route(route: Route) -> None:
         raise ValueError(f"not an origin: {route.origin!r}")
     if route.deny and route.proxy:
         raise ValueError("denied addresses cannot be checked behind a proxy")
+    networks(route.deny)
 
 
 @lru_cache(maxsize=64)

@@ -18,12 +18,13 @@ from multidict import CIMultiDict
 from yarl import URL
 
 from kurir.system.http.body import Body, File
-from kurir.system.http.connector import Connector, Wire
+from kurir.system.http.connector import Connector
 from kurir.system.http.faults import EXPECTED, fault
 from kurir.system.http.lookup import Lookups
 from kurir.system.http.messages import Route, WireFault, WireReply
 from kurir.system.http.replies import header_pairs, read_body
 from kurir.system.http.watchdog import CURRENT, Attempt
+from kurir.system.http.wire import Wire
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -32,8 +33,6 @@ if TYPE_CHECKING:
 __all__ = ["Lookups", "Session"]
 
 _LINE_AND_HOST = 30  # bytes of a head that stand neither in the URL nor in the headers, about
-
-
 _AUTOMATIC = ("Accept", "Accept-Encoding", "User-Agent", "Content-Type")
 
 
