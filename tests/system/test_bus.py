@@ -79,6 +79,16 @@ async def test_without_a_socket_the_reason_is_told_and_nothing_is_tried(
     await end(waiting)
 
 
+async def test_everybody_who_waits_for_the_bus_is_told_why(tmp_path: Path) -> None:
+    bus = SystemBus(f"unix:path={tmp_path}/none")
+    heard: list[list[str]] = [[], [], []]
+    waiting = [asyncio.create_task(bus.attend(nothing, reasons.append)) for reasons in heard]
+    await seen(lambda: all(heard))
+    assert {reason for reasons in heard for reason in reasons} == {f"there is no system bus at {tmp_path}/none"}
+    for task in waiting:
+        await end(task)
+
+
 async def test_a_socket_that_appears_is_tried_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tried = asyncio.Event()
 

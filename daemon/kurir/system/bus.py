@@ -49,6 +49,8 @@ class SystemBus:
         self._connection: Connection | None = None
         self._opening = asyncio.Lock()
         self._failures = 0
+        self._waiting: list[Callable[[str], None]] = []
+        self._why = ""  # why there is no connection, once somebody has tried
 
     @property
     def connection(self) -> Connection | None:
@@ -64,7 +66,7 @@ class SystemBus:
         while True:
             connection = self._connection
             if connection is None:
-                connection = await self._connected(lost)
+                connection = await self._connected_telling(lost)
             why = await self._listen(listen, connection)
             lost(why)
             if not connection.ended.done():
@@ -94,20 +96,36 @@ class SystemBus:
             return "the system bus went away"
         return str(error) if error else "nothing more to listen to"
 
-    async def _connected(self, lost: Callable[[str], None]) -> Connection:
+    async def _connected_telling(self, lost: Callable[[str], None]) -> Connection:
+        self._waiting.append(lost)
+        if self._why:
+            lost(self._why)
+        try:
+            return await self._connected()
+        finally:
+            self._waiting.remove(lost)
+
+    def _tell(self, why: str) -> None:
+        """One of those who wait tries, and all of them are told."""
+        self._why = why
+        for lost in self._waiting:
+            lost(why)
+
+    async def _connected(self) -> Connection:
         async with self._opening:
             while self._connection is None:
                 path = socket_path(self.address)
                 if path is not None and not path.exists():
-                    lost(f"there is no system bus at {path}")
+                    self._tell(f"there is no system bus at {path}")
                     await self._appears(path)
                     continue
                 try:
                     bus = await _open(self.address)
                 except BusLost as error:
-                    lost(str(error))
+                    self._tell(str(error))
                     await self._pause()
                     continue
+                self._why = ""
                 self._connection = Connection(bus, asyncio.get_running_loop().create_future())
                 self._watch(self._connection)
             return self._connection
