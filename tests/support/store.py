@@ -134,6 +134,13 @@ class Store:
         assert isinstance(outcome, Inserted), outcome
         return outcome.job
 
+    def fill(self, count: int, **overrides: Any) -> list[Job]:
+        """Submit many jobs in one transaction."""
+        first = self.add(**overrides)
+        news = [new_job(**overrides) for _ in range(count - 1)]
+        more = self.write(lambda tx: [insert(tx, new, self.room(), self.catalog) for new in news])
+        return [first, *(outcome.job for outcome in more if isinstance(outcome, Inserted))]
+
     def lane(self, topic: str = "orders", destination: str = "api", owner: int = 1000, needs: str = "{}") -> int:
         return self.catalog.lanes[topic, destination, owner, needs]
 

@@ -10,14 +10,8 @@ VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 
 -- name: insert_body
 INSERT INTO bodies (job, body) VALUES (?, ?);
 
--- name: replace_body
-INSERT OR REPLACE INTO bodies (job, body) VALUES (?, ?);
-
 -- name: delete_body
 DELETE FROM bodies WHERE job = ?;
-
--- name: body
-SELECT body FROM bodies WHERE job = ?;
 
 -- name: last_id
 -- The highest id ever given.
@@ -83,9 +77,6 @@ WHERE id = ? AND state = 4 AND lease = ?;
 -- name: insert_attempt
 INSERT OR REPLACE INTO attempts (job, n, wall_at, duration, verdict, status, error, key) VALUES (?, ?, ?, ?, ?, ?, ?, ?);
 
--- name: next_attempt_number
-SELECT coalesce(max(n), 0) + 1 FROM attempts WHERE job = ?;
-
 -- name: insert_result
 INSERT OR REPLACE INTO results (job, status, headers, body, truncated) VALUES (?, ?, ?, ?, ?);
 
@@ -117,10 +108,6 @@ SELECT 1 FROM jobs INDEXED BY jobs_line WHERE line = ? AND holds_line = 1 LIMIT 
 -- Members of a line that could be claimed although they are not its head (after an older one came back).
 SELECT id, state FROM jobs INDEXED BY jobs_line WHERE line = ? AND holds_line = 1 AND id > ? AND state IN (0, 1) LIMIT 10;
 
--- name: line_holder
--- Who stands before a job in its line.
-SELECT uid, state FROM jobs INDEXED BY jobs_line WHERE line = ? AND holds_line = 1 AND id < ? ORDER BY id LIMIT 1;
-
 -- name: newer_in_line
 SELECT 1 FROM jobs INDEXED BY jobs_line WHERE line = ? AND holds_line = 1 AND id > ? LIMIT 1;
 
@@ -138,9 +125,6 @@ INSERT OR IGNORE INTO successions (parent, child, kind) VALUES (?, ?, ?);
 -- name: children
 SELECT child FROM successions WHERE parent = ? AND kind >= ?;
 
--- name: parents
-SELECT j.uid, j.state FROM successions s JOIN jobs j ON j.id = s.parent WHERE s.child = ? ORDER BY s.parent;
-
 -- name: delete_succession
 DELETE FROM successions WHERE parent = ? AND child = ?;
 
@@ -149,9 +133,6 @@ DELETE FROM successions WHERE child = ?;
 
 -- name: child_released
 UPDATE jobs SET waits = waits - 1 WHERE id = ? AND waits > 0 RETURNING waits, state, due_at, line, lane;
-
--- name: oldest_live_in_lane
-SELECT wall_created, accepted_at FROM jobs INDEXED BY jobs_live WHERE lane = ? AND state <= 4 ORDER BY id LIMIT 1;
 
 -- name: oldest_droppable
 -- The oldest job of a lane, after a given one, that no attempt holds.

@@ -108,8 +108,8 @@ def prune_step(
 
 def vacuum_step(tx: Tx, pages: int = 256) -> int:
     """Give some free pages back to the file system. Returns how many are left."""
-    # Each row that the pragma gives has freed one page: they must all be fetched.
-    tx.conn.execute(f"PRAGMA incremental_vacuum({int(pages)})").fetchall()
+    for _ in range(pages):
+        tx.conn.execute("PRAGMA incremental_vacuum(1)")  # through `execute` it frees one page, whatever it is told
     return int(tx.conn.execute(_SQL["free_pages"]).fetchone()[0])
 
 
