@@ -304,6 +304,28 @@ def test_without_networkmanager_the_kernel_alone_tells_of_the_network() -> None:
             assert route["kernel"]["routes"] == [f"wan0 via {lab.gateway} from {lab.subnet}.7"]
 
 
+ASK = "import sys; from kurir.system.netlink import on_link; print([on_link(a) for a in sys.argv[1:]])"
+
+
+def test_only_a_neighbour_is_on_a_link_also_where_the_default_route_has_no_gateway() -> None:
+    with NetworkLab() as lab:
+        with following(lab) as (until, _):
+            until(reaches("online"), 20)
+        lab.kill("nm")
+        addresses = (lab.gateway, "203.0.113.9", "2001:db8::9", "127.0.0.1")
+
+        def ask() -> str:
+            process = lab.python_in_edge("-c", ASK, *addresses)
+            return process.communicate()[0].strip()
+
+        assert ask() == "[True, False, False, True]"
+        lab.ip("-n", lab.edge, "route", "del", "default")
+        assert ask() == "[True, False, False, True]"
+        lab.ip("-n", lab.edge, "route", "add", "default", "dev", "wan0")  # as on a modem
+        lab.ip("-n", lab.edge, "-6", "route", "add", "default", "dev", "wan0")
+        assert ask() == "[True, False, False, True]"
+
+
 def wakeups(pid: int) -> int:
     with open(f"/proc/{pid}/status", encoding="ascii") as status:
         return next(int(line.split()[1]) for line in status if line.startswith("voluntary_ctxt_switches"))

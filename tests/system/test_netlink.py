@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kurir.domain.network import KernelFacts
-from kurir.system import netlink
-from kurir.system.netlink import KernelNetwork, look
+from kurir.system import netlink, netlink_wire
+from kurir.system.netlink import KernelNetwork, look, on_link
 
 NEW_LINK, NEW_ADDRESS, DEL_ADDRESS, NEW_ROUTE, DEL_ROUTE, NEW_RULE = 16, 20, 21, 24, 25, 32
 IFLA_NAME, IFLA_WIRELESS = 3, 11
@@ -52,7 +52,7 @@ LINK = bytes(16)
 def test_the_filter_lets_only_news_through(sent: bytes, passes: bool) -> None:
     sender, receiver = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
     with sender, receiver:
-        netlink._attach_filter(receiver)
+        netlink_wire.attach_filter(receiver)
         sender.send(sent)
         if passes:
             assert receiver.recv(1000) == sent
@@ -63,9 +63,9 @@ def test_the_filter_lets_only_news_through(sent: bytes, passes: bool) -> None:
 
 @given(st.binary(max_size=200))
 def test_broken_messages_end_the_reading(data: bytes) -> None:
-    for found, _ in netlink._messages(data):
-        list(netlink._attributes(found.body))
-    list(netlink._attributes(data))
+    for found, _ in netlink_wire.messages(data):
+        list(netlink_wire.attributes(found.body))
+    list(netlink_wire.attributes(data))
 
 
 def test_the_kernel_answers() -> None:
@@ -73,6 +73,14 @@ def test_the_kernel_answers() -> None:
     assert facts is not None
     assert facts.interfaces <= {name for _, name in socket.if_nameindex()}
     assert "lo" not in facts.interfaces
+
+
+@pytest.mark.parametrize(
+    ("address", "near"),
+    [("127.0.0.1", True), ("127.9.9.9", True), ("::1", True), ("localhost", False), ("", False), ("1.2.3.4.5", False)],
+)
+def test_an_address_on_a_link_is_told_from_what_is_none(address: str, near: bool) -> None:
+    assert on_link(address) is near
 
 
 def test_the_path_is_the_routes_or_without_any_the_addresses() -> None:

@@ -33,6 +33,7 @@ from kurir.system.timerfd import StepFd
 NS_PER_MS = 1_000_000
 SUSPEND_MS = 1_000  # a gap between the clocks that is a suspend, not the time between two readings
 STEP_MS = 100  # less than this is a correction, not a step
+ASK_AGAIN_MS = 1_000  # how often the question whether the clock is trusted goes to the kernel
 RECHECK_MS = (2_000, 16_000, 64_000)  # a time service reports success a little after it has set the clock
 
 Listener = Callable[[ClockChange], None]
@@ -113,6 +114,7 @@ class SystemClock:
         self._distrusted = asyncio.Event()
         self._vouched = False
         self._trusted = False
+        self._asked_ms = -ASK_AGAIN_MS
         reading = self._reading()
         self._started_ms = reading.boottime_ms
         self._suspended_ms = self._suspended()
@@ -127,7 +129,7 @@ class SystemClock:
         """Continue the saved line; `floor_ms` is the latest instant that the store knows to have passed on it."""
         self._line = restore(saved, self._reading(), floor_ms=floor_ms)
         self._trusted = False
-        self.trusted()
+        self._ask_again()
 
     def snapshot(self) -> SavedTime:
         return self._line.snapshot(self._sources.boottime_ns() // NS_PER_MS)
@@ -141,14 +143,22 @@ class SystemClock:
     def trusted(self) -> bool:
         if not self._trusted:
             reading = self._reading()
-            if self._believable(reading):
-                self._accept(reading)
+            # Everybody asks, for every job: the kernel is asked once in a while.
+            if abs(reading.boottime_ms - self._asked_ms) >= ASK_AGAIN_MS:
+                self._asked_ms = reading.boottime_ms
+                if self._believable(reading):
+                    self._accept(reading)
         return self._trusted
+
+    def _ask_again(self) -> bool:
+        """The same, after something happened."""
+        self._asked_ms = -ASK_AGAIN_MS
+        return self.trusted()
 
     def vouch(self) -> None:
         """Take the word of a service that the wall clock is right (timedate1, where the kernel may not be asked)."""
         self._vouched = True
-        self.trusted()
+        self._ask_again()
 
     def subscribe(self, listener: Listener) -> None:
         self._listeners.append(listener)
@@ -168,7 +178,7 @@ class SystemClock:
         if gap >= SUSPEND_MS:
             self._suspended_ms = suspended
             self._emit(ClockChange(ClockEvent.RESUMED, gap))
-        self.trusted()
+        self._ask_again()
 
     def recheck_soon(self) -> None:
         if self._loop is None or self.trusted():

@@ -13,38 +13,36 @@ import ipaddress
 import socket
 import struct
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
 
 from kurir.domain.network import KernelFacts
+from kurir.system.netlink_wire import (
+    ADDRESS,
+    ATTRIBUTE,
+    DUMP,
+    GET_ADDRESS,
+    GET_ROUTE,
+    NEW_ADDRESS,
+    NEW_ROUTE,
+    ROUTE,
+    answers,
+    attach_filter,
+    attributes,
+    request,
+)
 
 _NETLINK_ROUTE = 0
 _GROUPS = 0x1 | 0x10 | 0x40 | 0x100 | 0x400  # links; addresses and routes of IPv4 and IPv6
 
-_HEADER = struct.Struct("=IHHII")  # length, type, flags, sequence, sender
-_ADDRESS = struct.Struct("=BBBBI")  # family, prefix length, flags, scope, interface index
-_ROUTE = struct.Struct("=BBBBBBBBI")  # family, destination length, …
-_ATTRIBUTE = struct.Struct("=HH")
-
-_REQUEST, _DUMP = 0x1, 0x300
-_ERROR, _DONE = 2, 3
-_NEW_LINK, _GET_ADDRESS, _NEW_ADDRESS, _NEW_ROUTE, _DEL_ROUTE, _GET_ROUTE = 16, 22, 20, 24, 25, 26
 _IFA_ADDRESS, _IFA_LOCAL, _IFA_FLAGS = 1, 2, 8
-_RTA_DST, _RTA_OIF, _RTA_GATEWAY, _RTA_PREFSRC = 1, 4, 5, 7
+_RTA_DST, _RTA_OIF, _RTA_GATEWAY, _RTA_PREFSRC, _RTA_VIA = 1, 4, 5, 7, 18
+_FIB_MATCH = 0x2000  # answer with the route that matches, not with the address that was asked for
 _NOT_READY = 0x08 | 0x20 | 0x40  # duplicate, deprecated, tentative
 _SCOPE_LINK = 253
 _GET_FLAGS = 0x8913  # SIOCGIFFLAGS
 _UP_AND_RUNNING = 0x1 | 0x40
-_ATTACH_FILTER = 26  # SO_ATTACH_FILTER
 
 # Where a packet "to the Internet" would go is asked with documentation addresses: nothing is ever sent to them.
 _SOMEWHERE = {socket.AF_INET: "203.0.113.1", socket.AF_INET6: "2001:db8::1"}
-
-
-class Message(NamedTuple):
-    """One netlink message: its type and what follows its header."""
-
-    type: int
-    body: bytes
 
 
 class KernelNetwork:
@@ -115,17 +113,17 @@ def _running() -> frozenset[str]:
 
 def _addresses(asking: socket.socket) -> Iterator[tuple[str, str]]:
     """Interface and address of each address that others can answer to."""
-    asking.send(_request(_GET_ADDRESS, _DUMP, _ADDRESS.pack(socket.AF_UNSPEC, 0, 0, 0, 0)))
-    for message in _answers(asking):
-        if message.type != _NEW_ADDRESS:
+    asking.send(request(GET_ADDRESS, DUMP, ADDRESS.pack(socket.AF_UNSPEC, 0, 0, 0, 0)))
+    for message in answers(asking):
+        if message.type != NEW_ADDRESS:
             continue
-        _family, _length, flags, scope, index = _ADDRESS.unpack_from(message.body)
-        attributes = dict(_attributes(message.body[_ADDRESS.size :]))
-        if len(attributes.get(_IFA_FLAGS, b"")) == 4:
-            (flags,) = struct.unpack("=I", attributes[_IFA_FLAGS])
+        _family, _length, flags, scope, index = ADDRESS.unpack_from(message.body)
+        found = dict(attributes(message.body[ADDRESS.size :]))
+        if len(found.get(_IFA_FLAGS, b"")) == 4:
+            (flags,) = struct.unpack("=I", found[_IFA_FLAGS])
         if scope >= _SCOPE_LINK or flags & _NOT_READY:
             continue
-        yield _name(index), _text(attributes.get(_IFA_LOCAL) or attributes.get(_IFA_ADDRESS, b""))
+        yield _name(index), _text(found.get(_IFA_LOCAL) or found.get(_IFA_ADDRESS, b""))
 
 
 def on_link(address: str) -> bool:
@@ -141,25 +139,41 @@ def on_link(address: str) -> bool:
     try:
         with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, _NETLINK_ROUTE) as asking:
             asking.settimeout(1)
-            ways = [way for _, way in _route(asking, family, str(parsed))]
+            return _has_route_of_its_own(asking, family, parsed.packed)
     except OSError:
         return False
-    return bool(ways) and all(" via " not in way for way in ways)
 
 
-def _route(asking: socket.socket, family: socket.AddressFamily, to: str = "") -> Iterator[tuple[str, str]]:
-    """Interface and way to an address (the Internet), as the kernel would choose it (policy routing and VPNs too)."""
-    target = socket.inet_pton(family, to or _SOMEWHERE[family])
-    body = _ROUTE.pack(family, len(target) * 8, 0, 0, 0, 0, 0, 0, 0)
-    body += _ATTRIBUTE.pack(_ATTRIBUTE.size + len(target), _RTA_DST) + target
-    asking.send(_request(_GET_ROUTE, 0, body))
-    for message in _answers(asking):
-        attributes = dict(_attributes(message.body[_ROUTE.size :]))
-        if message.type != _NEW_ROUTE or _RTA_OIF not in attributes:  # none, a black hole, or a prohibition
+def _has_route_of_its_own(asking: socket.socket, family: socket.AddressFamily, target: bytes) -> bool:
+    """Whether the route that would be taken is a certain one without a gateway.
+
+    The default route of a modem or a tunnel has no gateway either, and leads to everybody.
+    """
+    asking.send(_route_request(family, target, _FIB_MATCH))
+    for message in answers(asking):
+        if message.type != NEW_ROUTE:
+            return False
+        length = ROUTE.unpack_from(message.body)[1]
+        found = dict(attributes(message.body[ROUTE.size :]))
+        return length > 0 and _RTA_OIF in found and not found.keys() & {_RTA_GATEWAY, _RTA_VIA}
+    return False
+
+
+def _route_request(family: socket.AddressFamily, target: bytes, flags: int = 0) -> bytes:
+    body = ROUTE.pack(family, len(target) * 8, 0, 0, 0, 0, 0, 0, flags)
+    return request(GET_ROUTE, 0, body + ATTRIBUTE.pack(ATTRIBUTE.size + len(target), _RTA_DST) + target)
+
+
+def _route(asking: socket.socket, family: socket.AddressFamily) -> Iterator[tuple[str, str]]:
+    """Interface and way to the Internet, as the kernel would choose it (policy routing and VPNs included), if any."""
+    asking.send(_route_request(family, socket.inet_pton(family, _SOMEWHERE[family])))
+    for message in answers(asking):
+        found = dict(attributes(message.body[ROUTE.size :]))
+        if message.type != NEW_ROUTE or _RTA_OIF not in found:  # none, a black hole, or a prohibition
             return
-        name = _name(struct.unpack("=I", attributes[_RTA_OIF])[0])
-        via = f" via {_text(attributes[_RTA_GATEWAY])}" if _RTA_GATEWAY in attributes else ""
-        source = f" from {_text(attributes[_RTA_PREFSRC])}" if _RTA_PREFSRC in attributes else ""
+        name = _name(struct.unpack("=I", found[_RTA_OIF])[0])
+        via = f" via {_text(found[_RTA_GATEWAY])}" if _RTA_GATEWAY in found else ""
+        source = f" from {_text(found[_RTA_PREFSRC])}" if _RTA_PREFSRC in found else ""
         yield name, f"{name}{via}{source}"
 
 
@@ -177,52 +191,12 @@ def _text(packed: bytes) -> str:
         return packed.hex()
 
 
-def _request(kind: int, flags: int, body: bytes) -> bytes:
-    return _HEADER.pack(_HEADER.size + len(body), kind, _REQUEST | flags, 1, 0) + body
-
-
-def _answers(asking: socket.socket) -> Iterator[Message]:
-    """The messages that answer one request, up to its end."""
-    while True:
-        data = asking.recv(1 << 16)
-        if not data:
-            return
-        multipart = False
-        for message, flags in _messages(data):
-            if message.type in (_ERROR, _DONE):
-                return
-            yield message
-            multipart = bool(flags & 0x2)
-        if not multipart:
-            return
-
-
-def _messages(data: bytes) -> Iterator[tuple[Message, int]]:
-    offset = 0
-    while offset + _HEADER.size <= len(data):
-        length, kind, flags, _sequence, _sender = _HEADER.unpack_from(data, offset)
-        if length < _HEADER.size:
-            return
-        yield Message(kind, data[offset + _HEADER.size : offset + length]), flags
-        offset += (length + 3) & ~3
-
-
-def _attributes(data: bytes) -> Iterator[tuple[int, bytes]]:
-    offset = 0
-    while offset + _ATTRIBUTE.size <= len(data):
-        length, kind = _ATTRIBUTE.unpack_from(data, offset)
-        if length < _ATTRIBUTE.size:
-            return
-        yield kind & 0x3FFF, data[offset + _ATTRIBUTE.size : offset + length]
-        offset += (length + 3) & ~3
-
-
 def _listening() -> socket.socket:
     events = socket.socket(
         socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK, _NETLINK_ROUTE
     )
     try:
-        _attach_filter(events)
+        attach_filter(events)
         events.bind((0, _GROUPS))
     except OSError:
         events.close()
@@ -238,37 +212,3 @@ def _drain(events: socket.socket) -> None:
             return
         except OSError:  # ENOBUFS: some were lost; whatever they said, we look anew
             continue
-
-
-def _attach_filter(events: socket.socket) -> None:
-    """Let only those messages through that can change the facts. Without it we are only woken more often.
-
-    A classic BPF program: routes only if they are default routes (destination length 0), links only without the
-    attribute that marks a wireless event (IFLA_WIRELESS: the scan results of a Wi-Fi card), everything else.
-    """
-    load_half, load_byte, load_word, load_constant, to_x = 0x28, 0x30, 0x20, 0x00, 0x01
-    jump_equal, answer = 0x15, 0x06
-    find_attribute = 0xFFFFF000 + 12  # SKF_AD_OFF + SKF_AD_NLATTR: from offset A on, one of type X
-    program = [
-        (load_half, 0, 0, 4),
-        (jump_equal, 2, 0, socket.htons(_NEW_ROUTE)),
-        (jump_equal, 1, 0, socket.htons(_DEL_ROUTE)),
-        (jump_equal, 2, 6, socket.htons(_NEW_LINK)),
-        (load_byte, 0, 0, _HEADER.size + 1),
-        (jump_equal, 4, 5, 0),
-        (to_x, 0, 0, 11),
-        (load_constant, 0, 0, _HEADER.size + 16),
-        (load_word, 0, 0, find_attribute),
-        (jump_equal, 0, 1, 0),
-        (answer, 0, 0, 0xFFFFFFFF),
-        (answer, 0, 0, 0),
-    ]
-    code = b"".join(struct.pack("=HBBI", *instruction) for instruction in program)
-    try:
-        import ctypes  # noqa: PLC0415 - not every Python of an embedded device has it
-
-        memory = ctypes.create_string_buffer(code)
-        pointer = struct.pack("HP", len(program), ctypes.addressof(memory))
-        events.setsockopt(socket.SOL_SOCKET, _ATTACH_FILTER, pointer)
-    except (ImportError, OSError):
-        return
