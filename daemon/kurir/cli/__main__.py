@@ -30,13 +30,13 @@ def main() -> int:
 
 
 def _run() -> int:
-    session = Session()
+    session, stdout = Session(), sys.stdout
     try:
         result = kurirctl.main(prog_name="kurirctl", standalone_mode=False, obj=session)
         return result if isinstance(result, int) else Exit.OK
     except KurirError as error:
         return _refused(error, session)
-    except (KeyboardInterrupt, click.Abort):
+    except (KeyboardInterrupt, EOFError, click.Abort):
         sys.stderr.write("\n")
         return Exit.INTERRUPTED
     except click.UsageError as error:
@@ -45,6 +45,11 @@ def _run() -> int:
     except click.ClickException as error:
         error.show()
         return Exit.DATA
+    except SystemExit as error:
+        # click turns a broken pipe into an exit of its own, with the code of a dead job, and wraps the streams.
+        if sys.stdout is not stdout:
+            return _output_failed(BrokenPipeError(errno.EPIPE, "the reader is gone"))
+        return error.code if isinstance(error.code, int) else Exit.OK
     except OSError as error:
         return _output_failed(error)
     except Exception:  # noqa: BLE001 - a bug must not look like a dead job (exit code 1)

@@ -59,7 +59,8 @@ def both(instant: object, now: datetime) -> str:
     then = parse_instant(instant)
     if then is None:
         return relative(instant, now)
-    return f"{then.astimezone().strftime('%Y-%m-%d %H:%M:%S %z')} ({relative(instant, now)})"
+    full = then.astimezone().strftime("%Y-%m-%d %H:%M:%S %z")
+    return full if abs((then - now).total_seconds()) >= LONG_AGO else f"{full} ({relative(instant, now)})"
 
 
 def size(count: float) -> str:

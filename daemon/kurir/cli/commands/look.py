@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import textwrap
 import time
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
@@ -19,7 +20,8 @@ from kurir.cli.session import DURATION, Session, pass_session, session_options
 from kurir.client import Client, Job, Page
 
 ROOM_FOR_NOTES = 110  # columns; on a narrower terminal the note stands under the id
-NOTE_UNDER_ID = 70  # two lines of an id's width
+NOTE_WIDTH = 34  # an id's width without the indentation
+NOTE_UNDER_ID = 3 * NOTE_WIDTH
 
 STATES = ("pending", "leased", "done", "dead", "conflict", "cancelled")
 
@@ -73,12 +75,12 @@ def print_jobs(jobs: Sequence[Job]) -> None:
         return
     now = datetime.now(UTC)
     under_id = screen.on_terminal() and screen.width() < ROOM_FOR_NOTES
-    columns = [Column("ID", whole=not under_id), Column("STATE", whole=True), Column("TOPIC"), Column("CREATED", True)]
+    columns = [Column("ID", True), Column("STATE", whole=True), Column("TOPIC"), Column("CREATED", True)]
     rows: list[list[Cell]] = []
     for job in jobs:
         identity, about = printable(job.id), job_note(job, now)
         if under_id and about:
-            identity = f"{identity}\n  {shorten(about, NOTE_UNDER_ID)}"
+            identity = "\n".join([identity, *_under_id(about)])
         row: list[Cell] = [
             identity,
             state_cell(job.state),
@@ -87,6 +89,11 @@ def print_jobs(jobs: Sequence[Job]) -> None:
         ]
         rows.append(row if under_id else [*row, about])
     screen.table(columns if under_id else [*columns, Column("NOTE")], rows)
+
+
+def _under_id(about: str) -> list[str]:
+    lines = textwrap.wrap(shorten(about, NOTE_UNDER_ID), NOTE_WIDTH, break_on_hyphens=False)
+    return [f"  {line}" for line in lines]
 
 
 @click.command(short_help="Show all about a job.")

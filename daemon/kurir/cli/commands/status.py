@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
@@ -17,6 +18,7 @@ from kurir.cli.session import Session, pass_session, session_options
 _SIZES = ("bytes", "_bytes", "size", "free")
 _SPANS = ("seconds", "_seconds", "_age", "uptime")
 _WARNINGS = ("degraded", "held", "hold")
+_UNIT = re.compile(r"_(seconds|bytes|at)$")  # said by the value
 DEEPEST = 4
 
 
@@ -61,21 +63,29 @@ def _say_items(items: Any, what: str) -> None:
 def _rows(document: Mapping[str, Any], prefix: str, now: datetime, depth: int = 0) -> Iterator[tuple[str, Cell]]:
     """Any document as labelled rows; what a member means is told by its name, so a new one is shown too."""
     for name, value in document.items():
-        label = f"{prefix}{printable(name)}".replace("_", " ")
+        label = f"{prefix}{printable(_UNIT.sub('', name) or name)}".replace("_", " ")
         if value is None or value in ("", [], {}):
             continue
-        if isinstance(value, Mapping):
-            if all(isinstance(one, int) and not isinstance(one, bool) for one in value.values()) and not _is_sizes(
-                name
-            ):
+        if isinstance(value, Mapping) and _are_counts(value):
+            if _is_sizes(name):
+                yield label, ", ".join(f"{printable(key)} {size(count)}" for key, count in value.items())
+            else:
                 yield label, ", ".join(f"{count} {printable(key)}" for key, count in value.items())
-            elif depth < DEEPEST:
+        elif isinstance(value, Mapping):
+            if depth < DEEPEST:
                 yield from _rows(value, f"{label} ", now, depth + 1)
         elif isinstance(value, list):
             for index, one in enumerate(value):
                 yield (label if index == 0 else ""), _style(name, _words(name, one, now))
         else:
             yield label, _style(name, _words(name, value, now))
+
+
+def _are_counts(value: Mapping[str, Any]) -> bool:
+    """Whether this is a number for each of some names, not members that each mean something else."""
+    return all(type(one) is int for one in value.values()) and not any(
+        key.endswith((*_SIZES, *_SPANS)) for key in value
+    )
 
 
 def _words(name: str, value: Any, now: datetime) -> str:
