@@ -27,6 +27,7 @@ SCANNED = 5_000
 ATTEMPTS = 1_000
 PARENTS = 100
 CAUSES_SCANNED = 100_000
+LEASED_COUNTED = 100_000
 _NEWEST = (1 << 63) - 1
 _CURSOR_BYTES = 8
 _INDEXED = {Place.LEASED: "_leased", Place.DEAD: "_dead", Place.CONFLICT: "_conflict"}
@@ -271,6 +272,11 @@ def oldest_live(conn: sqlite3.Connection, lanes: Iterable[int]) -> dict[int, tup
         if row is not None:
             found[lane] = (row[0], row[1])
     return found
+
+
+def leased(conn: sqlite3.Connection) -> Counter[tuple[str, int]]:
+    """How many jobs are leased, by topic and owner: the totals count them among the live ones."""
+    return Counter((topic, owner) for topic, owner in conn.execute(_SQL["leased"], (LEASED_COUNTED,)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,142 @@
+"""Answers, written to the connection in one piece.
+
+The head is put together here: aiohttp's general one costs as much as the rest of a submit together.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Callable, Mapping
+from http import HTTPStatus
+from typing import Final
+
+import msgspec
+from aiohttp import HttpVersion11
+from aiohttp.web import BaseRequest
+
+from kurir.control import problems
+from kurir.domain.errors import Refused
+
+JSON: Final = "application/json"
+_BUFFERED = 64 * 1024
+_LINES: Final = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n" for status in HTTPStatus}
+_UNSAFE = re.compile(r"[^\t\x20-\x7e\x80-\xff]")
+_encode = msgspec.json.Encoder().encode
+NO_HEADERS: Final[Mapping[str, str]] = {}
+
+
+class Answer:
+    """The answer to one request: what aiohttp asks of a response, without being one of its own.
+
+    `written` is called when the last byte has been handed to the connection.
+    """
+
+    __slots__ = ("keep_alive", "written")
+
+    def __init__(self) -> None:
+        self.keep_alive = True
+        self.written: Callable[[], None] | None = None
+
+    async def prepare(self, request: BaseRequest) -> None:
+        """Write it. Raises ConnectionError if the client is gone."""
+        transport = request.protocol.transport
+        if transport is None:
+            raise ConnectionResetError("the client is gone")
+        self.keep_alive = request.keep_alive
+        await self.write(request, transport)
+
+    async def write(self, request: BaseRequest, transport: asyncio.Transport) -> None:
+        """Write all of it."""
+        raise NotImplementedError
+
+    async def write_eof(self) -> None:
+        """Nothing is left to write."""
+        if self.written is not None:
+            self.written()
+
+
+class Whole(Answer):
+    """An answer whose bytes are at hand."""
+
+    __slots__ = ("_body", "_headers", "_kind", "status")
+
+    def __init__(
+        self, status: int, body: bytes = b"", kind: str | None = JSON, headers: Mapping[str, str] = NO_HEADERS
+    ) -> None:
+        super().__init__()
+        self.status = status
+        self._kind = kind
+        self._body = body
+        self._headers = headers
+
+    async def write(self, request: BaseRequest, transport: asyncio.Transport) -> None:
+        """Write everything at once; wait only if it is much and the reader slow."""
+        length = None if self.status == HTTPStatus.NO_CONTENT else len(self._body)
+        start = head(self.status, self._kind, length, self._headers, request)
+        transport.write(start if request.method == "HEAD" else start + self._body)
+        if len(self._body) > _BUFFERED:
+            await request.writer.drain()
+
+
+class Pieces(Answer):
+    """An answer of known length that is read while it is written: a payload from its file."""
+
+    __slots__ = ("_kind", "_length", "_pieces")
+
+    def __init__(self, pieces: AsyncIterator[bytes], length: int, kind: str) -> None:
+        super().__init__()
+        self._pieces = pieces
+        self._length = length
+        self._kind = kind
+
+    async def write(self, request: BaseRequest, transport: asyncio.Transport) -> None:
+        """Write piece by piece, no faster than the client reads."""
+        transport.write(head(200, self._kind, self._length, NO_HEADERS, request))
+        if request.method == "HEAD":
+            return
+        left = self._length
+        async for piece in self._pieces:
+            transport.write(piece)
+            left -= len(piece)
+            await request.writer.drain()
+        if left:  # the file was cut while it was read: the client must not take what it has for the whole
+            transport.abort()
+
+
+def document(status: int, shown: object, headers: Mapping[str, str] = NO_HEADERS) -> Whole:
+    """A document as JSON."""
+    return Whole(status, _encode(shown), JSON, headers)
+
+
+def problem(refusal: Refused, headers: Mapping[str, str] = NO_HEADERS) -> Whole:
+    """A refusal as a problem document."""
+    return Whole(problems.status_of(refusal), _encode(problems.document(refusal)), problems.CONTENT_TYPE, headers)
+
+
+def lines(documents: list[object]) -> Whole:
+    """Documents as NDJSON, one per line."""
+    return Whole(200, msgspec.json.Encoder().encode_lines(documents), "application/x-ndjson")
+
+
+def head(status: int, kind: str | None, length: int | None, headers: Mapping[str, str], request: BaseRequest) -> bytes:
+    """The head of an answer. Values come from jobs too, so nothing in them may end a line."""
+    text = _LINES[status]
+    if kind is not None:
+        text += f"Content-Type: {_UNSAFE.sub('', kind)}\r\n"
+    if length is not None:
+        text += f"Content-Length: {length}\r\n"
+    for name, value in headers.items():
+        text += f"{name}: {_UNSAFE.sub('', value)}\r\n"
+    if (length is None and status != HTTPStatus.NO_CONTENT) or not request.keep_alive:  # it ends with the connection
+        text += "Connection: close\r\n"
+    elif request.version < HttpVersion11:
+        text += "Connection: keep-alive\r\n"
+    return (text + "\r\n").encode("latin-1")
+
+
+def farewell(refusal: Refused) -> bytes:
+    """A refusal as bytes, for a client that has not said what it wants and is cut off."""
+    body = _encode(problems.document(refusal))
+    start = f"{_LINES[problems.status_of(refusal)]}Content-Type: {problems.CONTENT_TYPE}\r\n"
+    return f"{start}Content-Length: {len(body)}\r\nConnection: close\r\n\r\n".encode() + body

@@ -1,0 +1,253 @@
+"""One client's connection: who it is, whether there is a place for it, and how long it may take to say something.
+
+aiohttp reads HTTP; what it does not look at is added here. A head that does not come to its end costs its connection
+after ten seconds, whatever arrives meanwhile, and bytes that belong to no request are bounded. Timers run only while
+a client is in the middle of something.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final, cast
+
+from aiohttp.http_exceptions import LineTooLong
+from aiohttp.web import BaseRequest, RequestHandler, Server, StreamResponse
+
+from kurir.control.admission import Admission
+from kurir.control.answers import farewell, problem
+from kurir.control.peers import Credentials, Peers, credentials
+from kurir.control.problems import unexplained
+from kurir.domain.errors import Refused
+from kurir.domain.peer import Peer
+from kurir.domain.policy import Access
+
+MOST_STRAY: Final = 2 * 1024 * 1024
+"""Bytes that may arrive while no request is being answered: a head, and what its body brings until it is looked at."""
+LINGER: Final = 2.0
+"""Seconds for which the rest of a refused body is still taken, so that the client reads the refusal."""
+MOST_HEADERS: Final = 16_384  # bytes of one header; a `traceparent` or a key is far smaller
+
+# A hostile client must not fill the log: what aiohttp says of broken requests goes to the client alone.
+_SILENT = logging.getLogger("kurir.control.http")
+_SILENT.addHandler(logging.NullHandler())
+_SILENT.propagate = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Patience:
+    """How long clients may take, in seconds."""
+
+    head: float = 10.0  # from the first byte of a request to the end of its head
+    body_idle: float = 30.0  # between two pieces of a body
+    body: float = 300.0  # for a whole body
+    idle: float = 75.0  # between two requests, and before the first
+
+
+class Connection(RequestHandler):
+    """The protocol of one connection: aiohttp's, with an eye on the time."""
+
+    __slots__ = ("_began", "_gone", "_spoke", "_stray", "_timer", "busy", "patience")
+
+    def __init__(self, manager: Server, patience: Patience, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(
+            manager,
+            loop=loop,
+            keepalive_timeout=patience.idle,
+            tcp_keepalive=False,
+            logger=_SILENT,
+            access_log=None,  # type: ignore[arg-type]  # None is how aiohttp keeps none; its annotation forgot it
+            max_field_size=MOST_HEADERS,
+            lingering_time=LINGER,
+            auto_decompress=False,
+        )
+        self.patience = patience
+        self.busy = False
+        self._began: float | None = None
+        self._stray = 0
+        self._spoke = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._gone: asyncio.Future[None] | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        self._timer = self._loop.call_later(self.patience.idle, self._never_spoke)
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        super().connection_lost(exc)
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._gone is not None and not self._gone.done():
+            self._gone.set_result(None)
+
+    def data_received(self, data: bytes) -> None:
+        if not self.busy:
+            self._stray += len(data)
+            if self._stray > MOST_STRAY:
+                self.abort()
+                return
+            if self._began is None:
+                self._head_begins()
+        super().data_received(data)
+
+    def work(self) -> None:
+        """A request is being answered: the client may take as long as the handler lets it."""
+        self.busy = True
+        self._began = None
+        self._stray = 0
+
+    def rest(self) -> None:
+        """The answer is written: the next request may begin."""
+        self.busy = False
+
+    def gone(self) -> asyncio.Future[None]:
+        """Done once the client is gone."""
+        if self._gone is None:
+            self._gone = self._loop.create_future()
+            if self.transport is None:
+                self._gone.set_result(None)
+        return self._gone
+
+    def abort(self) -> None:
+        """Cut the client off, without flushing anything to it."""
+        if self.transport is not None:
+            self.transport.abort()
+        self.force_close()
+
+    def handle_error(
+        self, request: BaseRequest, status: int = 500, exc: BaseException | None = None, message: str | None = None
+    ) -> StreamResponse:
+        """What a client is told that does not speak HTTP; aiohttp closes the connection after it."""
+        if isinstance(exc, LineTooLong):
+            refusal = Refused("header_too_large", "a line of the head is too long")
+        elif status == 400:
+            refusal = Refused("malformed", "this is no request of HTTP/1.1")
+        else:
+            refusal = unexplained()
+        return cast("StreamResponse", problem(refusal))
+
+    def _head_begins(self) -> None:
+        self._began = self._loop.time()
+        if not self._spoke and self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._spoke = True
+        # A timer that is under way finds out by itself how long it has to go on: most heads come in one piece.
+        if self._timer is None:
+            self._timer = self._loop.call_later(self.patience.head, self._check_head)
+
+    def _check_head(self) -> None:
+        self._timer = None
+        if self.transport is None or self._began is None:
+            return
+        left = self._began + self.patience.head - self._loop.time()
+        if left > 0:
+            self._timer = self._loop.call_later(left, self._check_head)
+            return
+        self.transport.write(farewell(Refused("request_timeout", "the head of the request does not come to its end")))
+        self.force_close()
+
+    def _never_spoke(self) -> None:
+        self._timer = None
+        self.force_close()
+
+
+@dataclass(frozen=True, slots=True)
+class Door:
+    """What a new client has to pass."""
+
+    peers: Peers
+    admission: Admission
+    access: Callable[[], Access]
+
+
+class LocalConnection(Connection):
+    """A connection of the Unix socket: it has a peer."""
+
+    __slots__ = ("_access", "_asking", "_door", "_peer", "_who")
+
+    def __init__(self, manager: Server, patience: Patience, loop: asyncio.AbstractEventLoop, door: Door) -> None:
+        super().__init__(manager, patience, loop)
+        self._door = door
+        self._who: Credentials | None = None  # None: not let in
+        self._peer: Peer | None = None
+        self._access: Access | None = None
+        self._asking: asyncio.Task[Peer] | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        try:
+            who = credentials(transport.get_extra_info("socket"))
+        except OSError:
+            who = None
+        if who is None or not self._enter(who):
+            _cut(transport)
+            return
+        self._who = who
+        super().connection_made(transport)
+        if self._peer is None:
+            self._asking = self._loop.create_task(self._introduce(who), name="introduce a client")
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        if self._who is None:
+            return
+        self._door.admission.leave(self._who.uid)
+        if self._asking is not None:
+            self._asking.cancel()
+        super().connection_lost(exc)
+
+    @property
+    def uid(self) -> int:
+        """The peer's number, which is always known."""
+        assert self._who is not None
+        return self._who.uid
+
+    def peer(self) -> Peer | None:
+        """Who asks, if that is known under the present configuration; else `introduced` finds out."""
+        return self._peer if self._access is self._door.access() else None
+
+    async def introduced(self) -> Peer:
+        """Who asks."""
+        assert self._who is not None
+        if self._asking is not None and not self._asking.done():
+            await asyncio.shield(self._asking)
+            if (peer := self.peer()) is not None:
+                return peer
+        return await self._introduce(self._who)
+
+    def _enter(self, who: Credentials) -> bool:
+        access = self._door.access()
+        peer = self._door.peers.known(who, access.admin_groups)
+        self._peer, self._access = peer, access
+        # A user whose groups are not known yet may be an administrator; if not, the place is taken back.
+        return self._door.admission.enter(who.uid, admin=peer is None or peer.admin)
+
+    async def _introduce(self, who: Credentials) -> Peer:
+        access = self._door.access()
+        first = self._access is None or self._peer is None
+        peer = await self._door.peers.ask(who, access.admin_groups)
+        self._peer, self._access = peer, access
+        if first and not self._door.admission.room(who.uid, admin=peer.admin, inside=1):
+            self.abort()
+        return peer
+
+
+def _cut(transport: asyncio.BaseTransport) -> None:
+    if isinstance(transport, asyncio.WriteTransport):
+        transport.abort()
+
+
+Connect = Callable[[Server, asyncio.AbstractEventLoop], Connection]
+
+
+class Connections(Server):
+    """Makes a connection of our own kind for each client."""
+
+    def __init__(self, handler: Any, connect: Connect) -> None:
+        super().__init__(handler)
+        self._connect = connect
+
+    def __call__(self) -> Connection:
+        return self._connect(self, self._loop)

@@ -1,0 +1,252 @@
+"""What happens, as server-sent events: a ring of the last ones, and everybody who follows.
+
+Events are kept as they come and become text only when somebody reads them. What is new is handed to each follower's
+connection at once; one that does not read is cut off, never waited for. Nothing runs while nobody follows.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from typing import Final
+
+import msgspec
+
+from kurir.domain.events import (
+    AttemptEnded,
+    ClockChanged,
+    DestinationClosed,
+    DestinationHeld,
+    DestinationOpened,
+    DestinationReleased,
+    Dropped,
+    Event,
+    JobAccepted,
+    JobChanged,
+    JobClaimed,
+    NetworkChanged,
+    StoreDegraded,
+    StoreRecovered,
+)
+from kurir.domain.job import Job, State
+from kurir.services.views import Lens, instant
+
+RING: Final = 4096
+"""How many events are kept for those who were away."""
+MOST_UNREAD: Final = 512 * 1024
+"""Bytes that a follower may leave unread before it is cut off."""
+
+RESET: Final = "reset"
+_PUBLIC: Final = (NetworkChanged, ClockChanged, StoreDegraded, StoreRecovered)
+_OF_DESTINATIONS: Final = (DestinationOpened, DestinationClosed, DestinationHeld, DestinationReleased)
+_NAMES: Final[dict[type, str]] = {
+    JobAccepted: "job.accepted",
+    JobClaimed: "job.claimed",
+    AttemptEnded: "job.attempted",
+    Dropped: "dropped",
+    DestinationOpened: "destination.opened",
+    DestinationClosed: "destination.closed",
+    DestinationHeld: "destination.held",
+    DestinationReleased: "destination.released",
+    NetworkChanged: "network.changed",
+    ClockChanged: "clock.changed",
+    StoreDegraded: "store.degraded",
+    StoreRecovered: "store.recovered",
+}
+_BECAME: Final = {
+    State.PENDING: "job.retry",
+    State.DONE: "job.done",
+    State.DEAD: "job.dead",
+    State.CONFLICT: "job.conflict",
+    State.CANCELLED: "job.cancelled",
+}
+_encode = msgspec.json.Encoder().encode
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Interest:
+    """Whose events, and which. `owner` None: everybody's; `destinations`: those that one may know of."""
+
+    owner: int | None
+    destinations: frozenset[str]
+    topic: str | None = None
+    job: str | None = None
+
+    def wants(self, event: Event) -> bool:
+        """Whether the event is for this follower."""
+        job = _job_of(event)
+        if job is not None:
+            return (
+                self.owner in (None, job.owner)
+                and self.topic in (None, job.topic)
+                and self.job in (None, job.public_id)
+            )
+        if self.topic is not None or self.job is not None:
+            return False
+        if isinstance(event, _OF_DESTINATIONS):
+            return self.owner is None or event.destination in self.destinations
+        return isinstance(event, _PUBLIC)
+
+
+class Entry:
+    """One event of the ring; its text is made once, when it is first read."""
+
+    __slots__ = ("_text", "event", "name", "number", "wall_at")
+
+    def __init__(self, number: int, name: str, event: Event, wall_at: int) -> None:
+        self.number = number
+        self.name = name
+        self.event = event
+        self.wall_at = wall_at
+        self._text: bytes | None = None
+
+    def text(self, life: str, lens: Callable[[], Lens]) -> bytes:
+        """The event as it goes over the wire."""
+        if self._text is None:
+            data = _encode(_data(self.event, self.wall_at, lens()))
+            self._text = b"id: %b-%d\nevent: %b\ndata: %b\n\n" % (life.encode(), self.number, self.name.encode(), data)
+        return self._text
+
+
+Send = Callable[[bytes], bool]
+"""Hand text to a follower's connection without waiting. False: it does not read, and is cut off."""
+
+
+class Follower:
+    """One who follows. Until it has caught up with the ring, nothing is sent to it directly."""
+
+    __slots__ = ("behind", "cut", "interest", "send")
+
+    def __init__(self, interest: Interest, send: Send, cut: Callable[[], None]) -> None:
+        self.interest = interest
+        self.send = send
+        self.cut = cut
+        self.behind: int | None = None  # the next number that it has to be given from the ring
+
+
+class EventStream:
+    """The ring, and those who follow. Subscribe `take` to the events of the daemon."""
+
+    def __init__(self, lens: Callable[[], Lens], wall: Callable[[], int]) -> None:
+        self._lens = lens
+        self._wall = wall
+        self._life = secrets.token_hex(4)  # numbers begin anew with each life; an id of another one is unknown
+        self._ring: deque[Entry] = deque(maxlen=RING)
+        self._next = 1
+        self._followers: set[Follower] = set()
+
+    @property
+    def followers(self) -> int:
+        """How many follow."""
+        return len(self._followers)
+
+    def take(self, event: Event) -> None:
+        """Subscriber: keep an event, and hand it to who follows."""
+        name = _name(event)
+        if name is None:
+            return
+        entry = Entry(self._next, name, event, self._wall())
+        self._next += 1
+        self._ring.append(entry)
+        for follower in list(self._followers) if self._followers else ():
+            self._tell(follower, entry)
+
+    def follow(self, follower: Follower, last_id: str | None) -> bytes:
+        """Begin to follow. Returns what comes first: nothing, or a `reset` if events were missed."""
+        self._followers.add(follower)
+        if last_id is None:
+            return b""
+        seen = self._number(last_id)
+        if seen is None:
+            return b'id: %b-%d\nevent: reset\ndata: {"at":"%b"}\n\n' % (
+                self._life.encode(),
+                self._next - 1,
+                instant(self._wall()).encode(),
+            )
+        follower.behind = seen + 1
+        return b""
+
+    def missed(self, follower: Follower, most: int) -> bytes | None:
+        """The next of what a follower missed, about `most` bytes of it; None once it has caught up."""
+        text: list[bytes] = []
+        size = 0
+        while follower.behind is not None:
+            index = follower.behind - self._next + len(self._ring)
+            if index >= len(self._ring):
+                follower.behind = None
+                break
+            if size >= most:
+                break
+            entry = self._ring[index]
+            follower.behind += 1
+            if follower.interest.wants(entry.event):
+                text.append(entry.text(self._life, self._lens))
+                size += len(text[-1])
+        return b"".join(text) if text or follower.behind is not None else None
+
+    def leave(self, follower: Follower) -> None:
+        """Follow no more."""
+        self._followers.discard(follower)
+
+    def close(self) -> None:
+        """Nobody follows any more: the daemon stops."""
+        for follower in list(self._followers):
+            follower.cut()
+        self._followers.clear()
+
+    def _tell(self, follower: Follower, entry: Entry) -> None:
+        if follower.behind is not None:
+            # What it has to catch up with is leaving the ring: it is too slow.
+            if follower.behind < self._next - len(self._ring):
+                self._cut(follower)
+            return
+        if follower.interest.wants(entry.event) and not follower.send(entry.text(self._life, self._lens)):
+            self._cut(follower)
+
+    def _cut(self, follower: Follower) -> None:
+        self._followers.discard(follower)
+        follower.cut()
+
+    def _number(self, id_: str) -> int | None:
+        """The number of an event after which the ring still holds everything; None: it is not known."""
+        life, _, number = id_.partition("-")
+        if life != self._life or not number.isascii() or not number.isdigit() or len(number) > 18:
+            return None
+        seen = int(number)
+        oldest = self._next - len(self._ring)
+        return seen if oldest - 1 <= seen < self._next else None
+
+
+def _name(event: Event) -> str | None:
+    """The public name of an event; None for those that are for the metrics alone."""
+    return _BECAME.get(event.job.state) if isinstance(event, JobChanged) else _NAMES.get(type(event))
+
+
+def _job_of(event: Event) -> Job | None:
+    match event:
+        case JobAccepted() | JobClaimed() | AttemptEnded() | JobChanged() | Dropped():
+            return event.job
+        case _:
+            return None
+
+
+def _data(event: Event, wall_at: int, lens: Lens) -> dict[str, object]:
+    """What is said of an event: of a job the whole document but its body and result, of others their own members."""
+    data: dict[str, object] = {"at": instant(wall_at)}
+    job = _job_of(event)
+    if job is not None:
+        data |= {"owner": job.owner, "job": lens.job(job)}
+    match event:
+        case AttemptEnded():
+            data |= {"verdict": event.verdict, "status": event.status, "seconds": event.seconds, "error": event.error}
+        case JobChanged():
+            data |= {"was": event.was.value}
+        case Dropped():
+            data |= {"why": event.why}
+        case _ if job is None:
+            data |= {member.name: getattr(event, member.name) for member in fields(event)}
+        case _:
+            pass
+    return data

@@ -1,0 +1,50 @@
+"""Which function answers which endpoint of the table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from kurir.control import acting, answers, looking, openapi, submitting
+from kurir.control.answers import Answer
+from kurir.control.call import Call, Handler
+
+
+async def describe(call: Call) -> Answer:
+    """The description of the API."""
+    return answers.Whole(200, openapi.document())
+
+
+HANDLERS: Final[Mapping[str, Handler]] = {
+    handler.__name__: handler
+    for handler in (
+        submitting.submit,
+        submitting.submit_raw,
+        looking.list_jobs,
+        looking.get_job,
+        looking.get_body,
+        looking.get_attempts,
+        looking.get_why,
+        looking.list_topics,
+        looking.list_destinations,
+        looking.get_status,
+        looking.get_health,
+        looking.get_readiness,
+        looking.get_metrics,
+        looking.follow_events,
+        acting.edit_job,
+        acting.retry_job,
+        acting.cancel_job,
+        acting.resolve_job,
+        acting.retry_dead,
+        acting.discard_dead,
+        acting.flush,
+        acting.pause_topic,
+        acting.resume_topic,
+        acting.pause_destination,
+        acting.resume_destination,
+        acting.acknowledge,
+        acting.backup,
+        describe,
+    )
+}

@@ -1,0 +1,119 @@
+"""What may be said in queries and bodies besides a job itself: the types of requests."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+from kurir.domain.job import ErrorKind, State
+
+Duration = Annotated[str, Meta(pattern=r"^[0-9]{1,15}(ms|s|m|h|d)$", examples=["30s"])]
+Name = Annotated[str, Meta(min_length=1, max_length=512)]
+Uid = Annotated[int, Meta(ge=0, le=4_294_967_295)]
+
+
+class NoQuery(Struct, frozen=True, forbid_unknown_fields=True):
+    """Nothing."""
+
+
+class Waiting(Struct, frozen=True, forbid_unknown_fields=True):
+    """How long to wait for the job's end."""
+
+    wait: Duration | None = None
+
+
+class Submitting(Struct, frozen=True, forbid_unknown_fields=True):
+    """How to submit: `wait` for one job, `atomic` for a batch."""
+
+    wait: Duration | None = None
+    atomic: bool = False
+
+
+class Listing(Struct, frozen=True, forbid_unknown_fields=True):
+    """Which jobs, and how many of them. `owner` is for administrators, unless it is oneself."""
+
+    state: State | None = None
+    topic: Name | None = None
+    destination: Name | None = None
+    error_kind: ErrorKind | None = None
+    owner: Uid | None = None
+    limit: Annotated[int, Meta(ge=1, le=1000)] = 100
+    cursor: Annotated[str, Meta(min_length=1, max_length=64)] | None = None
+
+
+class Following(Struct, frozen=True, forbid_unknown_fields=True):
+    """Which events. With a filter only those of jobs are sent."""
+
+    topic: Name | None = None
+    job: Name | None = None
+
+
+class Nothing(Struct, frozen=True, forbid_unknown_fields=True):
+    """An empty object, or no body at all."""
+
+
+class Resolution(Struct, frozen=True, forbid_unknown_fields=True):
+    """How a conflict ends."""
+
+    take: Literal["device", "server", "merged"]
+    value: msgspec.Raw | UnsetType = UNSET
+
+
+class DeadLetters(Struct, frozen=True, forbid_unknown_fields=True):
+    """Which dead letters; a member that is missing means any. `before`: those that died before this instant."""
+
+    topic: Name | None = None
+    destination: Name | None = None
+    error_kind: ErrorKind | None = None
+    before: Annotated[str, Meta(max_length=64)] | None = None
+
+
+class Backup(Struct, frozen=True, forbid_unknown_fields=True):
+    """The name of a copy: a folder of its own."""
+
+    name: Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
+
+
+class Count(Struct, frozen=True):
+    """How many jobs were acted upon."""
+
+    count: int
+
+
+class LineDocument(Struct, frozen=True):
+    """What became of one line of a batch: a job or a problem."""
+
+    status: int
+    job: object | UnsetType = UNSET
+    error: object | UnsetType = UNSET
+
+
+class Said(Struct, frozen=True):
+    """It is done; nothing more is to be said."""
+
+    done: Literal[True] = True
+
+
+class Paused(Struct, frozen=True):
+    """Whether a topic or a destination is paused now."""
+
+    name: str
+    paused: bool
+
+
+class Health(Struct, frozen=True):
+    """The process answers, or is ready."""
+
+    status: Literal["ok", "ready"]
+
+
+class Copied(Struct, frozen=True):
+    """A copy of the store that was made."""
+
+    name: str
+    path: str
+    bytes: int
+    bodies: int
+    missing_bodies: int

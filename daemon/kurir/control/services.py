@@ -1,0 +1,61 @@
+"""Whom the handlers ask: the services of one life of the store, and what outlives it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from kurir.domain.policy import Limits
+from kurir.services.engine import Engine
+from kurir.services.gates import Gates
+from kurir.services.inspector import Inspector
+from kurir.services.intake import Intake
+from kurir.services.operations import Operations
+from kurir.services.situation import Situation, Troubles
+from kurir.services.storage import Storage
+from kurir.services.watchdog import Liveness
+from kurir.services.why import Explainer
+from kurir.system.clock import Clock
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Services:
+    """What is behind the API."""
+
+    intake: Intake
+    operations: Operations
+    inspector: Inspector
+    situation: Situation
+    liveness: Liveness
+    gates: Gates
+    storage: Storage
+    folder: Path
+    in_flight: Callable[[], int]
+    metrics: Callable[[], bytes]
+
+    @property
+    def limits(self) -> Limits:
+        """The limits that hold now."""
+        return self.gates.registry.limits
+
+
+def services_of(
+    engine: Engine, clock: Clock, *, version: str, metrics: Callable[[], bytes], troubles: Troubles = tuple
+) -> Services:
+    """The services of an engine. `troubles` are reasons that the store does not know of (a taken port, for example)."""
+    explainer = Explainer(engine.gates, engine.dispatcher, engine.storage)
+    return Services(
+        intake=engine.intake,
+        operations=engine.operations,
+        inspector=Inspector(engine.storage, engine.reader, engine.gates, clock, explainer),
+        situation=Situation(
+            engine.storage, engine.reader, engine.network.conditions, clock, version=version, troubles=troubles
+        ),
+        liveness=engine.liveness,
+        gates=engine.gates,
+        storage=engine.storage,
+        folder=engine.storage.folder,
+        in_flight=lambda: engine.dispatcher.in_flight,
+        metrics=metrics,
+    )

@@ -1,0 +1,255 @@
+"""What people and programs are shown, as types: the documents of the API.
+
+They are structs so that the encoder, the description of the API and the builders in `views` agree by construction.
+A member that is UNSET is left out; one that is None is shown as null.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from msgspec import UNSET, Struct, UnsetType
+
+Instant = str
+"""RFC 3339 in UTC with milliseconds."""
+
+
+class ErrorDocument(Struct, frozen=True):
+    """What went wrong with an attempt."""
+
+    kind: str
+    status: int | None
+    detail: str
+    at: Instant
+
+
+class LeaseDocument(Struct, frozen=True):
+    """Who works on a job. An attempt of the daemon itself ends with it, not with time: `until` is null then."""
+
+    until: Instant | None
+
+
+class ResultDocument(Struct, frozen=True):
+    """The final answer of the destination, as far as it is kept. A list shows it without the body."""
+
+    status: int
+    headers: dict[str, str]
+    truncated: bool
+    body: str | UnsetType = UNSET
+    body_base64: str | UnsetType = UNSET
+
+
+class JobDocument(Struct, frozen=True, kw_only=True):
+    """A job. Instants that lie on device time are estimates of the wall clock."""
+
+    id: str
+    seq: int
+    topic: str
+    destination: str | None
+    owner: int
+    state: str
+    reason: str | None
+    priority: int
+    ordering_key: str | None
+    unique_key: str | None
+    idempotency_key: str
+    correlation_id: str | None
+    content_type: str | None
+    size: int
+    sha256: str | None
+    attempts: int
+    charged: int
+    unreachable: int
+    max_attempts: int | None
+    created_at: Instant
+    updated_at: Instant
+    due_at: Instant | None
+    expires_at: Instant | None
+    finished_at: Instant | None
+    lease: LeaseDocument | None
+    last_error: ErrorDocument | None
+    result: ResultDocument | UnsetType | None = UNSET
+
+
+class PrunedDocument(Struct, frozen=True):
+    """All that is left of a job whose idempotency key is still remembered."""
+
+    id: str
+    state: str
+    pruned: Literal[True] = True
+
+
+class JobsDocument(Struct, frozen=True):
+    """A page of jobs, newest first. With a cursor there may be more, even if this page is empty."""
+
+    jobs: list[JobDocument]
+    next_cursor: str | None
+
+
+class AttemptDocument(Struct, frozen=True):
+    """One request on the wire."""
+
+    n: int
+    at: Instant
+    seconds: float
+    verdict: str
+    status: int | None
+    error: ErrorDocument | None
+    idempotency_key: str
+
+
+class AttemptsDocument(Struct, frozen=True):
+    """The last attempts of a job, oldest first."""
+
+    attempts: list[AttemptDocument]
+
+
+class BlockDocument(Struct, frozen=True, omit_defaults=True):
+    """One thing that holds a job: a word for programs, a sentence for people, and when it is looked at again."""
+
+    kind: str
+    detail: str
+    until: Instant | None = None
+    job: str | None = None
+
+
+class WhyDocument(Struct, frozen=True):
+    """Why a job has not gone. `next_attempt_at` is null where it depends on something that has no instant."""
+
+    state: str
+    blocked_by: list[BlockDocument]
+    next_attempt_at: Instant | None
+
+
+class TopicDocument(Struct, frozen=True, kw_only=True):
+    """A topic that one may submit to."""
+
+    name: str
+    destination: str | None
+    consumer: str | None
+    paused: bool
+    ordering: str
+    priority: int
+    in_flight: int
+    concurrency: int
+    rate: str | None
+
+
+class TopicsDocument(Struct, frozen=True):
+    """The topics that one may submit to."""
+
+    topics: list[TopicDocument]
+
+
+class HoldDocument(Struct, frozen=True):
+    """Why a destination is left alone although it can be reached."""
+
+    kind: str
+    detail: str
+    since: Instant
+    until: Instant
+
+
+class BreakerDocument(Struct, frozen=True):
+    """Whether a failing destination is left alone but for probes."""
+
+    state: Literal["closed", "open"]
+    failures: int
+    probe_at: Instant | None
+
+
+class DestinationDocument(Struct, frozen=True, kw_only=True):
+    """A destination that one may use. `url` and `headers` are for administrators; a secret is never shown."""
+
+    name: str
+    paused: bool
+    breaker: BreakerDocument
+    hold: list[HoldDocument]
+    rate: str | None
+    in_flight: int
+    concurrency: int
+    last_success_at: Instant | None
+    url: str | UnsetType = UNSET
+    headers: dict[str, str] | UnsetType = UNSET
+
+
+class DestinationsDocument(Struct, frozen=True):
+    """The destinations that one may use."""
+
+    destinations: list[DestinationDocument]
+
+
+class CountsDocument(Struct, kw_only=True):
+    """Jobs by state."""
+
+    pending: int = 0
+    leased: int = 0
+    done: int = 0
+    dead: int = 0
+    conflict: int = 0
+    cancelled: int = 0
+
+
+class TopicCountsDocument(CountsDocument, kw_only=True):
+    """The jobs of one topic."""
+
+    oldest_pending_age: float | None = None
+
+
+class NetworkDocument(Struct, frozen=True, kw_only=True):
+    """What is known of the network, and who says so."""
+
+    reach: str
+    source: str
+    connectivity: str
+    metered: bool
+    metered_known: str
+    roaming: str
+    links: list[str]
+    detail: str
+
+
+class PowerDocument(Struct, frozen=True):
+    """What is known of the power supply."""
+
+    supply: str
+    percent: int | None
+
+
+class ClockDocument(Struct, frozen=True):
+    """The wall clock, and whether absolute instants are acted upon."""
+
+    now: Instant
+    trusted: bool
+
+
+class StoreDocument(Struct, frozen=True):
+    """How much the queue takes on the disk."""
+
+    database_bytes: int
+    reusable_bytes: int
+    disk_free: int
+
+
+class DegradedDocument(Struct, frozen=True):
+    """Something that a person should look at."""
+
+    reason: str
+    detail: str
+    since: Instant | None
+
+
+class StatusDocument(Struct, frozen=True, kw_only=True):
+    """How the daemon is doing; the counts are one's own, for administrators everybody's."""
+
+    version: str
+    uptime: float
+    jobs: CountsDocument
+    topics: dict[str, TopicCountsDocument]
+    oldest_pending_age: float | None
+    in_flight: int
+    network: NetworkDocument
+    power: PowerDocument
+    clock: ClockDocument
+    degraded: list[DegradedDocument]
+    store: StoreDocument | UnsetType = UNSET

@@ -1,0 +1,108 @@
+"""Topics and destinations as documents: what is configured, and how it is doing."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from urllib.parse import urlsplit, urlunsplit
+
+from msgspec import UNSET
+
+from kurir.domain.peer import Peer
+from kurir.domain.policy import Destination, Rate, Topic
+from kurir.services.documents import (
+    BreakerDocument,
+    DestinationDocument,
+    DestinationsDocument,
+    HoldDocument,
+    TopicDocument,
+    TopicsDocument,
+)
+from kurir.services.gates import Gates, Health
+from kurir.services.views import Lens, perhaps
+from kurir.services.visibility import destinations_for, topics_for
+
+_REDACTED = "[redacted]"
+_TELLING = re.compile(r"auth|cookie|key|pass|secret|signature|token|credential", re.IGNORECASE)
+_UNITS = {1_000: "s", 60_000: "m", 3_600_000: "h"}
+
+
+def topics_document(gates: Gates, peer: Peer) -> TopicsDocument:
+    """The topics that a user may use."""
+    return TopicsDocument([_topic(gates, topic) for topic in topics_for(gates.registry, peer)])
+
+
+def destinations_document(gates: Gates, peer: Peer, lens: Lens) -> DestinationsDocument:
+    """The destinations that a user may use; where they are and what is sent with them is for administrators."""
+    usable = destinations_for(gates.registry, peer)
+    found = [d for name, d in gates.registry.destinations.items() if name in usable]
+    return DestinationsDocument([_destination(gates, destination, peer, lens) for destination in found])
+
+
+def _topic(gates: Gates, topic: Topic) -> TopicDocument:
+    load = gates.topics.get(topic.name)
+    return TopicDocument(
+        name=topic.name,
+        destination=topic.destination,
+        consumer="local" if topic.local else None,
+        paused=topic.name in gates.paused_topics,
+        ordering=topic.ordering.value,
+        priority=topic.priority,
+        in_flight=load.in_flight if load else 0,
+        concurrency=topic.concurrency,
+        rate=_rate(topic.rate),
+    )
+
+
+def _destination(gates: Gates, destination: Destination, peer: Peer, lens: Lens) -> DestinationDocument:
+    health = gates.health.get(destination.name)
+    return DestinationDocument(
+        name=destination.name,
+        paused=destination.name in gates.paused_destinations,
+        breaker=_breaker(health, lens),
+        hold=_holds(health, lens),
+        rate=_rate(destination.rate),
+        in_flight=health.in_flight if health else 0,
+        concurrency=destination.concurrency,
+        last_success_at=perhaps(health.wall_success) if health else None,
+        url=_without_password(destination.url) if peer.admin else UNSET,
+        headers=_without_secrets(destination.headers) if peer.admin else UNSET,
+    )
+
+
+def _breaker(health: Health | None, lens: Lens) -> BreakerDocument:
+    if health is None:
+        return BreakerDocument("closed", 0, None)
+    breaker = health.breaker
+    probe = lens.estimate(breaker.probe_at) if breaker.opened else None
+    return BreakerDocument("open" if breaker.opened else "closed", breaker.streak, probe)
+
+
+def _holds(health: Health | None, lens: Lens) -> list[HoldDocument]:
+    """The holds in force. One whose time is over is not shown: nothing is held by it."""
+    found = []
+    for held in health.holds.standing.values() if health else ():
+        until = lens.estimate(held.until)
+        since = lens.estimate(held.since)
+        if not (held.timed and held.until <= lens.now.device) and until is not None and since is not None:
+            found.append(HoldDocument(held.hold.value, held.detail, since, until))
+    return found
+
+
+def _rate(rate: Rate | None) -> str | None:
+    return None if rate is None else f"{rate.count}/{_UNITS.get(rate.per, f'{rate.per}ms')}"
+
+
+def _without_password(url: str) -> str:
+    parts = urlsplit(url)
+    if "@" not in parts.netloc:
+        return url
+    return urlunsplit(parts._replace(netloc=f"{_REDACTED}@{parts.netloc.rpartition('@')[2]}"))
+
+
+def _without_secrets(headers: Mapping[str, str]) -> dict[str, str]:
+    """Headers as configured. A reference to a secret shows its name alone; what looks like a secret is not shown."""
+    return {
+        name: _REDACTED if _TELLING.search(name) and "{secret:" not in value else value
+        for name, value in headers.items()
+    }
