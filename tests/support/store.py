@@ -152,7 +152,7 @@ class Store:
         now: int = 0,
     ) -> Claims:
         """One pass over some lanes."""
-        return self.write(lambda tx: claim(tx, wanted, suspects, busy or {}, self.leases, at(now)))
+        return self.write(lambda tx: claim(tx, wanted, suspects, busy or {}, next(self.leases), at(now)))
 
     def claim(self, want: int = 1, turn: Turn = Turn.PRIORITY, *, now: int = 0, **lane: Any) -> list[Job]:
         """Lease jobs of one lane."""

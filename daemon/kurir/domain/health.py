@@ -50,7 +50,7 @@ class Breaker:
     opened: bool = False
     interval: int = 0  # of the wait that stands; 0: there is none yet
     probe_at: int = 0
-    cautious: bool = False  # after a reconnect: one attempt at a time until the first one is over
+    cautious: bool = False  # after a reconnect: one attempt at a time until the first answer
 
     def gate(self, now: int, in_flight: int) -> Gate:
         if self.opened:
@@ -73,7 +73,6 @@ class Breaker:
 
     def failed(self, job: int, now: int, *, others_due: bool) -> bool:
         """A job failed on the way or with a server error. Returns whether this opened the breaker."""
-        self.cautious = False
         if self.opened:
             self.streak += 1
             if now >= self.probe_at:  # or else an attempt that began before it opened, which was no probe

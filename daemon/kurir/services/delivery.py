@@ -21,13 +21,13 @@ from kurir.domain.outcome import Interrupted, Verdict
 from kurir.domain.policy import RetryPolicy
 from kurir.services.dispatcher import Dispatcher
 from kurir.services.exchange import Exchange, Sent
-from kurir.services.gates import Gates
+from kurir.services.gates import Ended, Gates
 from kurir.services.patience import Patience
 from kurir.services.storage import Storage
 from kurir.store.amend import forgive_outage, put_holds
 from kurir.store.catalog import Lane
 from kurir.store.claim import Claimed
-from kurir.store.settle import AttemptRecord, settle
+from kurir.store.settle import AttemptRecord, Settled, settle
 from kurir.system.clock import Clock
 
 KEPT_HEADERS = frozenset(
@@ -110,7 +110,7 @@ class Delivery:
             running.abort = why
             running.task.cancel()
         await asyncio.wait({running.task})
-        return True
+        return True  # its outcome is queued: whatever is written from now on comes after it
 
     async def drain(self, grace: float) -> None:
         """Let attempts run for up to `grace` seconds, then interrupt what is left; return when all is recorded."""
@@ -135,14 +135,14 @@ class Delivery:
                 running.abort = Abort.STOP
             passed = asyncio.get_running_loop().time() - started
             sent = Sent(Interrupted(running.abort.value, wrote=True), None, passed)
-        await asyncio.shield(self._finish(running, lane, sent, wall_start))
+        self._finish(running, lane, sent, wall_start)
 
-    async def _finish(self, running: _Running, lane: Lane, sent: Sent, wall_start: int) -> None:
-        """Decide, queue the outcome, free the slot, and tell when it is written."""
+    def _finish(self, running: _Running, lane: Lane, sent: Sent, wall_start: int) -> None:
+        """Decide, queue the outcome, and free the slot. Nothing in here can be interrupted."""
         job, now, wall = running.claimed.job, self._clock.now(), self._clock.wall()
-        assert self.dispatcher is not None
+        dispatcher = self._dispatcher()
         verdict = self._redacted(sent.verdict)
-        ended = self._gates.judged(lane, job, verdict, now, others_due=self.dispatcher.others_due(job))
+        ended = self._gates.judged(lane, job, verdict, now, others_due=partial(dispatcher.others_due, job))
         change = after_attempt(
             job,
             verdict,
@@ -160,38 +160,40 @@ class Delivery:
         record = AttemptRecord(wall_start, round(sent.seconds * 1000), status)
         keep = self._gates.registry.retention.keys
         write = partial(settle, job=job, change=change, record=record, now=Now(now, wall), keep_key=keep)
-        recorded = self._storage.outcome(write)
+        self._storage.outcome_then(write, partial(self._recorded, job, change, sent, ended))
         self._running.pop(job.id, None)
-        self.dispatcher.ended(job)
-        settled = await recorded
         if not self._running:
             self._idle.set()
-        self._tell(job, change, sent, status)
+        dispatcher.ended(job)
+
+    def _recorded(self, job: Job, change: Transition, sent: Sent, ended: Ended, settled: Settled) -> None:
+        """The outcome is written: tell, and let go what waited for it."""
+        dispatcher, lane = self._dispatcher(), self._storage.catalog.by_id[job.lane]
+        self._tell(job, change, sent, sent.answer.status if sent.answer is not None else None)
         if settled.job is not None:
-            age = (now - job.accepted_at) / 1000
-            self._emit(JobChanged(settled.job, State.LEASED, age))
-        self.dispatcher.gained(settled.ready, change.due_at if change.to is State.PENDING else None)
+            self._emit(JobChanged(settled.job, State.LEASED, (self._clock.now() - job.accepted_at) / 1000))
+        dispatcher.gained(settled.ready, change.due_at if change.to is State.PENDING else None)
         if ended.held or ended.released:
-            await self._storage.outcome(
-                partial(put_holds, name=lane.destination, standing=self._gates.timed_holds(lane))
-            )
+            standing = self._gates.timed_holds(lane)
+            self._storage.outcome_then(partial(put_holds, name=lane.destination, standing=standing), _nothing)
         if ended.forgive:
-            await self.forgive(lane.destination)
+            self.forgive(lane.destination)
 
-    def forgive_soon(self, destination: str) -> None:
-        """The same, for who does not wait for it."""
-        if self._group is not None:
-            self._group.create_task(self.forgive(destination), name=f"forgive-{destination}")
-
-    async def forgive(self, destination: str) -> None:
-        """The destination answers again: jobs that back off because it was down go now, in small steps."""
+    def _dispatcher(self) -> Dispatcher:
         assert self.dispatcher is not None
-        while True:
-            now = Now(self._clock.now(), self._clock.wall())
-            lanes, count = await self._storage.outcome(partial(forgive_outage, destination=destination, now=now))
-            if not count:
-                return
-            self.dispatcher.gained(lanes)
+        return self.dispatcher
+
+    def forgive(self, destination: str) -> None:
+        """The destination answers again: jobs that back off because it was down go now, in small steps."""
+        now = Now(self._clock.now(), self._clock.wall())
+
+        def forgiven(result: tuple[set[int], int]) -> None:
+            lanes, count = result
+            if count:
+                self._dispatcher().gained(lanes)
+                self.forgive(destination)
+
+        self._storage.outcome_then(partial(forgive_outage, destination=destination, now=now), forgiven)
 
     def _policy(self, lane: Lane) -> RetryPolicy:
         topic = self._gates.registry.topic(lane.topic, lane.destination)
@@ -229,3 +231,7 @@ class Delivery:
                 replayed,
             )
         )
+
+
+def _nothing(_: object) -> None:
+    """Nobody waits for it."""

@@ -193,7 +193,7 @@ class Dispatcher:
             return
         self._claiming = True
         moment = Now(now, self._clock.wall())
-        run = partial(claim, wanted=wanted, suspects=suspects, busy=self._busy, leases=self._leases, now=moment)
+        run = partial(claim, wanted=wanted, suspects=suspects, busy=self._busy, lease=next(self._leases), now=moment)
         self._storage.attempt(run).add_done_callback(partial(self._claimed, wanted=wanted, probes=probes))
 
     def _plan(self, now: int) -> tuple[list[int], list[LaneClaim], set[int]]:

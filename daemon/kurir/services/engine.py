@@ -196,7 +196,7 @@ class Engine:
             self.gates.release(key, key.rpartition("@")[2], *holds)
 
     def _forgive(self, destination: str) -> None:
-        self.delivery.forgive_soon(destination)
+        self.delivery.forgive(destination)
 
     def _secrets(self) -> Secrets:
         assert self.secrets is not None

@@ -147,7 +147,7 @@ class Gates:
         if load is not None and load.in_flight:
             load.in_flight -= 1
 
-    def judged(self, lane: Lane, job: Job, verdict: Verdict, now: int, *, others_due: bool) -> Ended:
+    def judged(self, lane: Lane, job: Job, verdict: Verdict, now: int, *, others_due: Callable[[], bool]) -> Ended:
         """Learn from the end of an attempt what it says about the destination."""
         destination = self.registry.destination(lane)
         if destination is None:
@@ -158,7 +158,7 @@ class Gates:
                 return Ended()
             case Unreachable() | RetryLater(sick=True):
                 health.backed_off = True
-                if health.breaker.failed(job.id, now, others_due=others_due):
+                if health.breaker.failed(job.id, now, others_due=others_due()):
                     self.emit(DestinationOpened(_public(lane), verdict.detail))
                 held = self._asked_pause(health, verdict, now) if isinstance(verdict, RetryLater) else ()
                 return Ended(held=held)

@@ -10,8 +10,9 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from kurir.domain.errors import DiskFull, Refused, StoreCorrupt, StoreFailing
 from kurir.domain.events import Emit, StoreDegraded, StoreRecovered
@@ -62,6 +63,7 @@ class Storage:
         self._emit = emit
         self._trouble: str | None = None
         self._stuck: list[Callable[[], None]] = []
+        self._insisting: set[asyncio.Task[Any]] = set()
 
     @property
     def tally(self) -> Tally:
@@ -131,6 +133,25 @@ class Storage:
         future = self._writer.submit(run, Sync.OUTCOME)
         return self._insist(run, future)
 
+    def outcome_then(self, run: Callable[[Tx], T], done: Callable[[T], None]) -> None:
+        """The same for who goes on with something else: `done` is called with the result."""
+        self._writer.submit(run, Sync.OUTCOME).add_done_callback(partial(self._outcome_done, run, done))
+
+    def _outcome_done(self, run: Callable[[Tx], T], done: Callable[[T], None], future: asyncio.Future[T]) -> None:
+        if future.cancelled():
+            return
+        if future.exception() is None:
+            done(future.result())
+            return
+        task = asyncio.ensure_future(self._insist(run, future))
+        self._insisting.add(task)
+        task.add_done_callback(partial(self._insisted, done))
+
+    def _insisted(self, done: Callable[[T], None], task: asyncio.Task[T]) -> None:
+        self._insisting.discard(task)
+        if not task.cancelled():
+            done(task.result())
+
     async def outcome_now(self, run: Callable[[Tx], T]) -> T:
         """A write that is worth one try and a sync (at the end of the process). Raises the store's fault."""
         return await self._writer.submit(run, Sync.PROMISE)
@@ -167,6 +188,8 @@ class Storage:
 
     async def close(self) -> None:
         self._agenda.cancel(_BOOKING)
+        for task in self._insisting:
+            task.cancel()
         await self._writer.close()
 
     async def _insist(self, run: Callable[[Tx], T], future: asyncio.Future[T]) -> T:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any
@@ -71,14 +71,14 @@ def claim(
     wanted: Iterable[LaneClaim],
     suspects: Iterable[int],
     busy: dict[Target, int],
-    leases: Iterator[int],
+    lease: int,
     now: Now,
 ) -> Claims:
-    """Lease jobs. `leases` yields a fresh token per job; `busy` says which target is written to by which job.
+    """Lease jobs. `lease` is a token that was never used before; `busy` says which target is written to by which job.
 
     Waiting jobs whose instant has come are moved to their lanes first, in the same transaction.
     """
-    claiming = _Claiming(tx, dict(busy), leases, now)
+    claiming = _Claiming(tx, dict(busy), lease, now)
     result = claiming.result
     for (lane,) in tx.conn.execute(_SQL["promote_due"], (now.device, PROMOTED_AT_ONCE)).fetchall():
         result.promoted.add(lane)
@@ -123,7 +123,7 @@ class _Claiming:
 
     tx: Tx
     taken: dict[Target, int]
-    leases: Iterator[int]
+    lease: int
     now: Now
     result: Claims = field(default_factory=Claims)
 
@@ -138,15 +138,19 @@ class _Claiming:
                 continue
             if not (self._steps_aside(job) or self._unwanted(job)):
                 self._lease(job, row[WIDTH])
-        return len(self.result.claimed) - before
+        leased = self.result.claimed[before:]
+        if leased:
+            ids = "[" + ",".join(str(claimed.job.id) for claimed in leased) + "]"
+            self.tx.conn.execute(_SQL["lease"], (self.lease, self.now.wall, ids))
+        return len(leased)
 
     def _lease(self, job: Job, body: bytes | None) -> None:
-        lease, wall = next(self.leases), self.now.wall
-        self.tx.conn.execute(_SQL["lease"], (lease, wall, job.id))
         target = target_of(job)
         if target is not None:
             self.taken[target] = job.id
-        leased = replace(job, place=Place.LEASED, lease=lease, attempts=job.attempts + 1, wall_updated=wall)
+        leased = replace(
+            job, place=Place.LEASED, lease=self.lease, attempts=job.attempts + 1, wall_updated=self.now.wall
+        )
         self.result.claimed.append(Claimed(leased, body))
 
     def _steps_aside(self, job: Job) -> bool:

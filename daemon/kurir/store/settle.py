@@ -71,7 +71,8 @@ def settle(tx: Tx, job: Job, change: Transition, record: AttemptRecord, now: Now
     ready |= lines.release(tx, job.id, lines.UNTIL_ATTEMPT_OVER, device)
     if ended is not None:
         tx.move(job.topic, job.owner, account(Place.LEASED), account(place), job.cost)
-        remember_key(tx, job.id, device + keep_key)
+        if job.wire_key is not None:  # only a key that a client chose is remembered
+            remember_key(tx, job.id, device + keep_key)
         ready |= lines.freed(tx, job.id, job.line, place, device)
     elif job.line is not None:
         ready |= lines.settle_line(tx, job.line, device)
