@@ -53,7 +53,7 @@ def test_every_statement_is_used(file: str) -> None:
 def test_it_neither_scans_the_jobs_nor_sorts(store: Store, file: str, name: str) -> None:
     for step in plan(store, STATEMENTS[file, name]):
         assert "TEMP B-TREE" not in step, step
-        if step.startswith("SCAN") and "CONSTANT ROW" not in step and "pragma" not in step:
+        if step.startswith("SCAN") and not re.search("CONSTANT ROW|VIRTUAL TABLE", step):
             # A partial index that holds just the wanted rows is read from its beginning.
             assert re.search(
                 r"USING (COVERING )?INDEX (jobs_(waiting|suspect|leased|expiry|dead)|keys_forget)", step

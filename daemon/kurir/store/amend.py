@@ -12,7 +12,7 @@ from kurir.domain.lifecycle import Step, after
 from kurir.store import lines
 from kurir.store.catalog import Catalog
 from kurir.store.end import account, end_row, remember_key
-from kurir.store.rows import headers_to, job_from, with_columns
+from kurir.store.rows import headers_to, job_from, readable, with_columns
 from kurir.store.statements import load
 from kurir.store.tx import LIVE, Tx
 
@@ -34,9 +34,10 @@ class Amended:
 def find(tx: Tx, uid: bytes, owner: int | None) -> Job:
     """The job of that id, if `owner` (None: everybody's) may see it; else Refused `not_found`."""
     row = tx.conn.execute(_SQL["job_by_uid"], (uid,)).fetchone()
-    if row is None or (owner is not None and row[2] != owner):
+    job = None if row is None or (owner is not None and row[2] != owner) else readable(row)
+    if job is None:
         raise Refused("not_found", "cannot find the job: there is none of that id")
-    return job_from(row)
+    return job
 
 
 def require(job: Job, step: Step) -> None:
@@ -151,7 +152,9 @@ def expire(tx: Tx, now: Now, keep_key: int) -> tuple[list[Job], set[int], int | 
     gone: list[Job] = []
     ready: set[int] = set()
     for row in tx.conn.execute(_SQL["expired"], (now.device, AT_ONCE)).fetchall():
-        job = job_from(row)
+        job = readable(row)
+        if job is None:
+            continue
         error = JobError(ErrorKind.EXPIRED, "it was not delivered before it expired", now.wall)
         ready |= end_row(tx, job, Place.DEAD, now, error=error)
         remember_key(tx, job.id, now.device + keep_key)
@@ -182,7 +185,8 @@ def flush_lane(tx: Tx, lane: int, now: Now) -> tuple[set[int], int]:
 def dead_jobs(tx: Tx, ids: tuple[int, ...]) -> list[Job]:
     """Those of some jobs that are dead now."""
     rows = (tx.conn.execute(_SQL["job_by_id"], (id_,)).fetchone() for id_ in ids)
-    return [job for job in (job_from(row) for row in rows if row is not None) if job.place is Place.DEAD]
+    jobs = [readable(row) for row in rows if row is not None]
+    return [job for job in jobs if job is not None and job.place is Place.DEAD]
 
 
 def put_holds(tx: Tx, name: str, standing: tuple[Standing, ...]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from enum import Enum
@@ -186,13 +187,16 @@ class _Claiming:
 
 def _no_longer_wanted(tx: Tx, job: Job) -> bool:
     try:
-        condition = msgspec.json.decode(job.unless or "{}")
-    except msgspec.DecodeError:
-        return False
+        condition = msgspec.json.decode(job.unless or "{}", type=dict[str, Any])
+    except (msgspec.MsgspecError, RecursionError):
+        return False  # a damaged condition holds nothing up
     if condition.get("newer_in_key") and job.line is not None:
         return tx.conn.execute(_SQL["newer_in_line"], (job.line, job.id)).fetchone() is not None
     other = condition.get("job")
     if isinstance(other, str):
-        uid = bytes.fromhex(other.replace("-", ""))
+        try:
+            uid = uuid.UUID(other).bytes
+        except ValueError:
+            return False
         return tx.conn.execute(_SQL["done_by_uid"], (uid, job.owner)).fetchone() is not None
     return False

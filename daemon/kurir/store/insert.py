@@ -14,7 +14,7 @@ from kurir.domain.policy import Limits
 from kurir.store import lines
 from kurir.store.catalog import Catalog
 from kurir.store.end import cancel_row
-from kurir.store.rows import headers_to, job_from, with_columns
+from kurir.store.rows import headers_to, readable, with_columns
 from kurir.store.statements import load
 from kurir.store.tx import ACCEPTED, LIVE, Tx
 
@@ -126,7 +126,8 @@ def _earlier_use(tx: Tx, new: NewJob) -> tuple[Outcome | None, str | None]:
             if state is not None:
                 return Remembered(uid, Place(state)), None
             row = tx.conn.execute(_SQL["job_by_id"], (job,)).fetchone()
-            return (Repeated(job_from(row)) if row else Remembered(uid, Place.CANCELLED)), None
+            first = readable(row) if row else None
+            return (Repeated(first) if first is not None else Remembered(uid, Place.CANCELLED)), None
         if destination == new.destination and owner != new.owner:
             # Two users of one server must not collide there: the key of the second is derived from owner and key.
             seed = hashlib.sha256(f"{new.owner}\0{new.client_key}".encode()).digest()
@@ -138,7 +139,7 @@ def _unique_holders(tx: Tx, new: NewJob) -> list[Job]:
     if new.unique_key is None:
         return []
     rows = tx.conn.execute(_SQL["unique_holders"], (new.unique_key, new.owner, new.topic))
-    return [job_from(row) for row in rows]
+    return [job for job in map(readable, rows) if job is not None]
 
 
 def _parents(tx: Tx, new: NewJob) -> list[tuple[int, int]]:
@@ -162,7 +163,7 @@ def _replaced(tx: Tx, new: NewJob, holders: list[Job]) -> list[Job]:
     if new.collapse and new.line is not None:
         rows = tx.conn.execute(_SQL["waiting_in_line"], (new.line,))
         known = {job.id for job in replaced}
-        replaced += [job for job in map(job_from, rows) if job.id not in known]
+        replaced += [job for job in map(readable, rows) if job is not None and job.id not in known]
     return replaced
 
 
@@ -209,8 +210,9 @@ def _oldest_droppable(tx: Tx, new: NewJob, catalog: Catalog, taken: set[int]) ->
         if topic == new.topic and owner == new.owner:
             after = max(taken, default=0)
             row = tx.conn.execute(_SQL["oldest_droppable"], (lane, after)).fetchone()
-            if row is not None:
-                found.append(job_from(row))
+            job = None if row is None else readable(row)
+            if job is not None:
+                found.append(job)
     return min(found, key=lambda job: job.id, default=None)
 
 

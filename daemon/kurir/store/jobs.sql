@@ -83,7 +83,7 @@ INSERT OR REPLACE INTO results (job, status, headers, body, truncated) VALUES (?
 -- name: end_job
 -- A live, dead or conflicting job ends by an action.
 UPDATE jobs SET state = ?, reason = ?, last_error = coalesce(?, last_error), wall_updated = ?, ended_at = ?, wall_ended = ?,
-    holds_line = ?, lease = NULL WHERE id = ? AND state = ?;
+    holds_line = ?, lease = NULL, waits = 0 WHERE id = ? AND state = ?;
 
 -- name: revive
 -- A dead or conflicting job, or a waiting one that is to go now, becomes pending again.

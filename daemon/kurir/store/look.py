@@ -12,13 +12,12 @@ import sqlite3
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
 import msgspec
 
 from kurir.domain.errors import Refused
 from kurir.domain.job import ErrorKind, Job, JobError, Place, Result, State
-from kurir.store.rows import UndecodableRow, error_from, error_to, job_from, with_columns
+from kurir.store.rows import error_from, readable, with_columns
 from kurir.store.statements import load
 
 _SQL = with_columns(load("look"))
@@ -99,24 +98,6 @@ def _position(cursor: str) -> int:
     if len(raw) != _CURSOR_BYTES or raw[0] & 0x80:
         raise Refused("invalid", "cannot go on with the list: cursor is not one that a list gave", field="cursor")
     return int.from_bytes(raw)
-
-
-def readable(row: tuple[Any, ...]) -> Job | None:
-    """The job of a row, or what can be read of a damaged one; None if it cannot be shown at all.
-
-    A damaged row waits for its claim to be buried. Until then it must neither break a list nor be missing from it.
-    """
-    try:
-        return job_from(row)
-    except UndecodableRow as fault:
-        error = JobError(ErrorKind.CORRUPT, str(fault)[:500], row[23] if isinstance(row[23], int) else 0)
-        mended = list(row)
-        mended[7] = mended[17] = mended[40] = None  # reason, headers, unless
-        mended[41] = error_to(error)
-    try:
-        return job_from(tuple(mended))
-    except UndecodableRow:
-        return None
 
 
 def job(conn: sqlite3.Connection, uid: bytes) -> Job | None:

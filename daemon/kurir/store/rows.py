@@ -88,6 +88,25 @@ def job_from(row: tuple[Any, ...]) -> Job:
         raise UndecodableRow(f"job {row[0]}: {fault}") from fault
 
 
+def readable(row: tuple[Any, ...]) -> Job | None:
+    """The job of a row, or what can be read of a damaged one; None if it cannot be shown at all.
+
+    A damaged row waits for its claim to be buried. Until then it must break nothing that is about other rows too, and
+    must not be missing from a list.
+    """
+    try:
+        return job_from(row)
+    except UndecodableRow as fault:
+        error = JobError(ErrorKind.CORRUPT, str(fault)[:500], row[23] if isinstance(row[23], int) else 0)
+        mended = list(row)
+        mended[7] = mended[17] = mended[40] = None  # reason, headers, unless
+        mended[41] = error_to(error)
+    try:
+        return job_from(tuple(mended))
+    except UndecodableRow:
+        return None
+
+
 def error_from(text: str | None) -> JobError | None:
     if text is None:
         return None
