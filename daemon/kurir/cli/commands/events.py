@@ -48,7 +48,7 @@ def event_words(event: Event) -> str:
     at = parse_instant(event.data.get("at"))
     time = at.astimezone().strftime("%H:%M:%S") if at is not None else "--:--:--"
     kind = f"{printable(event.kind):<20}"
-    style = _STYLES.get(event.kind)
+    style = _STYLES.get(event.kind.removeprefix("job."))
     return f"{time}  {screen.colour(kind, style) if style else kind}  {_about(event.data)}".rstrip()
 
 

@@ -233,7 +233,7 @@ def why(session: Session, /, *, job_id: str) -> int:
     blocked = document.get("blocked_by")
     for one in blocked if isinstance(blocked, list) else []:
         if isinstance(one, Mapping):
-            rows.append((printable(one.get("kind") or "-").replace("_", " "), printable(one.get("detail") or "")))
+            rows.append((printable(one.get("kind") or "-").replace("_", " "), _block_words(one, now)))
         else:
             rows.append(("blocked by", printable(one)))
     if document.get("next_attempt_at") is not None:
@@ -242,6 +242,14 @@ def why(session: Session, /, *, job_id: str) -> int:
         rows.append(("next attempt", "when that changes"))
     screen.details(rows)
     return exits.Exit.OK
+
+
+def _block_words(block: Mapping[str, Any], now: datetime) -> str:
+    words = printable(block.get("detail") or "")
+    if block.get("until") is not None:
+        words += f"; until {both(block['until'], now)}"
+    job = printable(block.get("job") or "")
+    return f"{words} (job {job})" if job and job not in words else words
 
 
 @click.command(short_help="Wait until jobs have ended.")

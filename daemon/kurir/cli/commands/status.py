@@ -17,6 +17,7 @@ from kurir.cli.session import Session, pass_session, session_options
 
 _SIZES = ("bytes", "_bytes", "size", "free")
 _SPANS = ("seconds", "_seconds", "_age", "uptime")
+_INSTANTS = ("at", "now", "since", "until")
 _WARNINGS = ("degraded", "held", "hold")
 _UNIT = re.compile(r"_(seconds|bytes|at)$")  # said by the value
 DEEPEST = 4
@@ -67,10 +68,7 @@ def _rows(document: Mapping[str, Any], prefix: str, now: datetime, depth: int = 
         if value is None or value in ("", [], {}):
             continue
         if isinstance(value, Mapping) and _are_counts(value):
-            if _is_sizes(name):
-                yield label, ", ".join(f"{printable(key)} {size(count)}" for key, count in value.items())
-            else:
-                yield label, ", ".join(f"{count} {printable(key)}" for key, count in value.items())
+            yield label, _count_words(name, value)
         elif isinstance(value, Mapping):
             if depth < DEEPEST:
                 yield from _rows(value, f"{label} ", now, depth + 1)
@@ -83,9 +81,23 @@ def _rows(document: Mapping[str, Any], prefix: str, now: datetime, depth: int = 
 
 def _are_counts(value: Mapping[str, Any]) -> bool:
     """Whether this is a number for each of some names, not members that each mean something else."""
-    return all(type(one) is int for one in value.values()) and not any(
-        key.endswith((*_SIZES, *_SPANS)) for key in value
+    return all(one is None or type(one) in (int, float) for one in value.values()) and not any(
+        key.endswith(_SIZES) for key in value
     )
+
+
+def _count_words(name: str, counts: Mapping[str, Any]) -> str:
+    """The counts in one row; those of zero are not worth the place."""
+    words = []
+    for key, count in counts.items():
+        about = printable(_UNIT.sub("", key) or key).replace("_", " ")
+        if _is_sizes(name):
+            words.append(f"{about} {size(count or 0)}")
+        elif key.endswith(_SPANS):
+            words += [] if count is None else [f"{about} {span(count)}"]
+        elif count:
+            words.append(f"{count} {about}")
+    return ", ".join(words) or "none"
 
 
 def _words(name: str, value: Any, now: datetime) -> str:
@@ -99,7 +111,7 @@ def _words(name: str, value: Any, now: datetime) -> str:
         if _is_sizes(name):
             return size(value)
         return span(value) if name.endswith(_SPANS) else printable(value)
-    if name.endswith("_at") and parse_instant(value) is not None:
+    if (name.endswith("_at") or name in _INSTANTS) and parse_instant(value) is not None:
         return both(value, now)
     return printable(value)
 
