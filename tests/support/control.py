@@ -6,7 +6,7 @@ import asyncio
 import json
 import socket
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -153,7 +153,5 @@ async def calling(path: Path) -> AsyncIterator[Caller]:
         yield Caller(reader, writer)
     finally:
         writer.close()
-        try:
+        with suppress(ConnectionError):
             await writer.wait_closed()
-        except ConnectionError:
-            pass

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import Callable, Mapping
 from http import HTTPStatus
-from typing import Final
+from typing import BinaryIO, Final
 
 import msgspec
 from aiohttp import HttpVersion11
@@ -19,7 +19,8 @@ from kurir.control import problems
 from kurir.domain.errors import Refused
 
 JSON: Final = "application/json"
-_BUFFERED = 64 * 1024
+_BUFFERED: Final = 64 * 1024
+_PIECE: Final = 256 * 1024
 _LINES: Final = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n" for status in HTTPStatus}
 _UNSAFE = re.compile(r"[^\t\x20-\x7e\x80-\xff]")
 _encode = msgspec.json.Encoder().encode
@@ -79,24 +80,29 @@ class Whole(Answer):
             await request.writer.drain()
 
 
-class Pieces(Answer):
-    """An answer of known length that is read while it is written: a payload from its file."""
+class FileContent(Answer):
+    """An answer that is read from a file while it is written: a large payload. The file is closed in any case."""
 
-    __slots__ = ("_kind", "_length", "_pieces")
+    __slots__ = ("_file", "_kind", "_length")
 
-    def __init__(self, pieces: AsyncIterator[bytes], length: int, kind: str) -> None:
+    def __init__(self, file: BinaryIO, length: int, kind: str) -> None:
         super().__init__()
-        self._pieces = pieces
+        self._file = file
         self._length = length
         self._kind = kind
+
+    async def prepare(self, request: BaseRequest) -> None:
+        """Write it, and close the file even if the client is gone."""
+        try:
+            await super().prepare(request)
+        finally:
+            self._file.close()
 
     async def write(self, request: BaseRequest, transport: asyncio.Transport) -> None:
         """Write piece by piece, no faster than the client reads."""
         transport.write(head(200, self._kind, self._length, NO_HEADERS, request))
-        if request.method == "HEAD":
-            return
-        left = self._length
-        async for piece in self._pieces:
+        left = 0 if request.method == "HEAD" else self._length
+        while left and (piece := await asyncio.to_thread(self._file.read, min(left, _PIECE))):
             transport.write(piece)
             left -= len(piece)
             await request.writer.drain()

@@ -84,7 +84,7 @@ class Connection(RequestHandler):
             self._gone.set_result(None)
 
     def data_received(self, data: bytes) -> None:
-        if not self.busy:
+        if data and not self.busy:  # aiohttp also calls this to go on with what it has kept
             self._stray += len(data)
             if self._stray > MOST_STRAY:
                 self.abort()

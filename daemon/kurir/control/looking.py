@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from typing import BinaryIO, Final
+from typing import Final
 
 from kurir.control import answers, reading
-from kurir.control.answers import Answer, Pieces, Whole
+from kurir.control.answers import Answer, FileContent, Whole
 from kurir.control.call import Call
 from kurir.control.events import Interest
 from kurir.control.following import Following as FollowingAnswer
@@ -20,7 +19,6 @@ from kurir.services.visibility import destinations_for
 from kurir.store.bodies import BodyMissing, open_body
 from kurir.store.look import JobFilter
 
-_PIECE: Final = 256 * 1024
 _UNKNOWN_TYPE: Final = "application/octet-stream"
 METRICS: Final = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -64,7 +62,7 @@ async def get_body(call: Call) -> Answer:
                 file = await asyncio.to_thread(open_body, call.services.folder, job.uid, job.digest, job.size)
             except BodyMissing as fault:
                 raise Refused("not_found", str(fault)) from fault
-            return Pieces(_pieces(file), job.size, kind)
+            return FileContent(file, job.size, kind)
         case _:
             raise Refused("not_found", "cannot read the payload: it is not in the store any more")
 
@@ -125,11 +123,3 @@ async def follow_events(call: Call) -> Answer:
         job=None if asked.job is None else asked.job.lower(),
     )
     return FollowingAnswer(call.events, interest, call.request.headers.get("Last-Event-ID"))
-
-
-async def _pieces(file: BinaryIO) -> AsyncIterator[bytes]:
-    try:
-        while piece := await asyncio.to_thread(file.read, _PIECE):
-            yield piece
-    finally:
-        file.close()

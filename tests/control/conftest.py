@@ -1,0 +1,26 @@
+"""A control server for each test, over an engine whose one destination is a real local server or nothing at all."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from support.control import Caller, Control, calling, control
+from support.engine import registry
+
+
+@pytest.fixture
+async def served(tmp_path: Path) -> AsyncIterator[Control]:
+    """A server whose jobs find nobody: port 9 of this host refuses connections."""
+    async with control(tmp_path, registry()) as server:
+        server.services.gates.paused_topics.add("orders")
+        yield server
+
+
+@pytest.fixture
+async def caller(served: Control) -> AsyncIterator[Caller]:
+    """One connection to it, as root."""
+    async with calling(served.path) as one:
+        yield one
