@@ -56,6 +56,13 @@ class JobChanged:
 
 
 @dataclass(frozen=True, slots=True)
+class LeaseLost:
+    """An outcome came when its lease was over already: it changed nothing."""
+
+    topic: str
+
+
+@dataclass(frozen=True, slots=True)
 class JobsPruned:
     """Ended jobs were removed by retention."""
 
@@ -134,6 +141,7 @@ Event = (
     | JobClaimed
     | AttemptEnded
     | JobChanged
+    | LeaseLost
     | JobsPruned
     | DestinationOpened
     | DestinationClosed
