@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from kurir.domain.job import ErrorKind, Job, Place, Reason, State
 from kurir.store import amend, end, look

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from importlib import resources
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pytest
 
 from kurir.store.rows import with_columns
 from kurir.store.statements import load
-from support.store import Store
+from support.store import Store, open_store
 
 FOLDER = Path(str(resources.files("kurir")))
 FILES = sorted(p.stem for p in (FOLDER / "store").glob("*.sql"))
@@ -20,6 +21,14 @@ STATEMENTS = {(file, name): sql for file in FILES for name, sql in with_columns(
 WHOLE = {"reanchor", "files", "last_id", "latest_instant"}
 # The scan is over a handful of rows, or runs on a database that nobody else sees.
 SMALL = {"lanes", "tally", "pauses", "holds", "degraded"}
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
+    """One for all: nothing here changes it."""
+    opened = open_store(tmp_path_factory.mktemp("plans"))
+    yield opened
+    opened.close()
 
 
 def plan(store: Store, sql: str) -> list[str]:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import uuid
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
+
+from msgspec.structs import replace
 
 from kurir.domain.errors import Refused
 from kurir.domain.instant import Now
@@ -97,13 +99,16 @@ def insert(tx: Tx, new: NewJob, room: Room, catalog: Catalog) -> Outcome:
         tx.conn.execute(
             _TABLES["insert_dropped"], (new.wall_created, job.uid, job.owner, job.topic, job.key, "the queue was full")
         )
-    parents += [(job.id, lines.UNTIL_ENDED) for job in holders if job not in replaced]
+    gone = {job.id for job in (*replaced, *dropped)}  # they have just been cancelled, and let everybody go
+    waits_for = {job.id: lines.UNTIL_ENDED for job in holders if job.id not in gone}
+    # Named twice, a parent is waited for once, for as long as either asks.
+    waits_for.update((parent, kind) for parent, kind in parents if parent not in gone)
     turn = min((job.id for job in replaced), default=None) if new.collapse else None
-    job = _write(tx, new, _Entry(lane, parents, wire_key, turn), catalog)
+    job = _write(tx, new, _Entry(lane, list(waits_for.items()), wire_key, turn), catalog)
     if job.place is Place.READY:
         ready.add(lane)
-    gone = tuple(_ended(job, new) for job in (*replaced, *dropped))
-    return Inserted(job, frozenset(ready), gone[: len(replaced)], gone[len(replaced) :])
+    ended = tuple(_ended(job, new) for job in (*replaced, *dropped))
+    return Inserted(job, frozenset(ready), ended[: len(replaced)], ended[len(replaced) :])
 
 
 def _ended(job: Job, new: NewJob) -> Job:
