@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import dataclasses
 from typing import get_args
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from kurir.domain.job import ErrorKind, Job, JobError, Place, Reason, Result, State
 from kurir.domain.lifecycle import CRASH_MEMORY, TABLE, Step, Transition, after, after_attempt, after_crash
@@ -156,7 +157,7 @@ def test_an_outage_of_any_length_kills_no_job_by_attempts() -> None:
 def test_a_pause_that_the_server_asked_for_is_kept_when_the_backoff_is_shorter() -> None:
     later = RetryLater(ErrorKind.HTTP_STATUS, "answered 503", 503, not_before=DAY)
     assert end(build_job(), later).due_at == NOW + DAY
-    assert end(build_job(), replace(later, not_before=1)).due_at == NOW + 4 * SECOND
+    assert end(build_job(), dataclasses.replace(later, not_before=1)).due_at == NOW + 4 * SECOND
 
 
 def test_f2_a_held_job_is_due_at_once_because_the_hold_itself_makes_it_wait() -> None:

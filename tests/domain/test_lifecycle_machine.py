@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from msgspec.structs import replace
 
 from kurir.domain.job import ErrorKind, Job, Place, State
 from kurir.domain.lifecycle import TABLE, Step, after, after_attempt, after_crash

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import uuid
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from kurir.domain.job import NO_HEADERS, BodyKind, Job, NewJob, Place, Reason
 

@@ -1,12 +1,16 @@
-"""A job: one thing to deliver, with everything that decides when and how it goes."""
+"""A job: one thing to deliver, with everything that decides when and how it goes.
+
+The values that every attempt makes anew are Structs: a changed copy of one costs a microsecond, of a dataclass with as
+many fields twenty.
+"""
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 from types import MappingProxyType
+
+from msgspec import Struct
 
 
 class State(StrEnum):
@@ -102,8 +106,7 @@ class ErrorKind(StrEnum):
     LEASE_EXPIRED = "lease_expired"
 
 
-@dataclass(frozen=True, slots=True)
-class JobError:
+class JobError(Struct, frozen=True):
     """What went wrong last, for people and for the rules. `at` is wall-clock milliseconds."""
 
     kind: ErrorKind
@@ -112,8 +115,7 @@ class JobError:
     status: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Result:
+class Result(Struct, frozen=True):
     """The final answer of the destination, as far as it is kept."""
 
     status: int
@@ -136,8 +138,7 @@ ADHOC_TOPIC = "adhoc"
 OUTBOX_PREFIX = "outbox:"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Job:
+class Job(Struct, frozen=True, kw_only=True):
     """One row of the queue. `id` is the commit sequence; instants are device milliseconds unless named wall_*."""
 
     id: int
@@ -187,7 +188,8 @@ class Job:
 
     @property
     def public_id(self) -> str:
-        return str(uuid.UUID(bytes=self.uid))
+        digits = self.uid.hex()
+        return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
 
     @property
     def state(self) -> State:
@@ -211,8 +213,7 @@ class Job:
         return self.attempts + self.unreachable
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NewJob:
+class NewJob(Struct, frozen=True, kw_only=True):
     """A job that has passed every check and is about to be written."""
 
     uid: bytes

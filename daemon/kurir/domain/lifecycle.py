@@ -14,9 +14,12 @@ A `Transition` is the outcome of an attempt or of an action, as a value; the sto
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import assert_never
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from kurir.domain import outcome
 from kurir.domain.job import ErrorKind, Job, JobError, Reason, Result, State
@@ -70,8 +73,7 @@ def after(state: State, step: Step) -> State | None:
     return TABLE.get((state, step))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Transition:
+class Transition(Struct, frozen=True, kw_only=True):
     """The end of an attempt, ready to be written: absolute values, guarded by the lease it was computed under."""
 
     to: State

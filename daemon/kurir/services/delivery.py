@@ -12,6 +12,8 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from functools import partial
 
+from msgspec import structs
+
 from kurir.domain import outcome
 from kurir.domain.events import AttemptEnded, Emit, JobChanged
 from kurir.domain.instant import Now
@@ -155,7 +157,7 @@ class Delivery:
             result=self._result(sent),
         )
         if running.abort is Abort.CANCEL and change.to is State.PENDING:
-            change = replace(change, to=State.CANCELLED, reason=Reason.REQUESTED, verdict="cancelled")
+            change = structs.replace(change, to=State.CANCELLED, reason=Reason.REQUESTED, verdict="cancelled")
         status = sent.answer.status if sent.answer is not None else None
         record = AttemptRecord(wall_start, round(sent.seconds * 1000), status)
         keep = self._gates.registry.retention.keys

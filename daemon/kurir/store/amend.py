@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+
+from msgspec.structs import replace
 
 from kurir.domain.errors import Refused
 from kurir.domain.health import Standing
@@ -82,9 +84,12 @@ def _revive(tx: Tx, job: Job, place: Place, step: Step, catalog: Catalog, now: N
     charged, unreachable, crashes = (0, 0, 0) if ended else (job.charged, job.unreachable, job.crashes)
     reason = Reason.REQUEUED if ended else Reason.RETRY
     open_base = catalog.open_ms.get(job.lane, 0) if ended else job.open_base
+    expires_at = job.expires_at
+    if ended and expires_at is not None and expires_at <= now.device:
+        expires_at = now.device + expires_at - job.accepted_at  # a new life, as long as the first one was to be
     row = (
         place, reason, now.device, job.attempts, charged, unreachable, crashes, now.wall, int(job.line is not None),
-        open_base, job.id, job.place,
+        open_base, expires_at, job.id, job.place,
     )  # fmt: skip
     if tx.conn.execute(_SQL["revive"], row).rowcount != 1:
         raise Refused("wrong_state", f"cannot {step.value} the job: it has just changed", state=job.state.value)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from kurir.domain.instant import Now
 from kurir.domain.job import SERIAL_METHODS, ErrorKind, Job, JobError, Place, Reason
@@ -55,7 +56,7 @@ class Claims:
     claimed: list[Claimed] = field(default_factory=list)
     drained: list[int] = field(default_factory=list)  # lanes with nothing ready any more
     promoted: set[int] = field(default_factory=set)  # lanes that gained a ready job
-    ended: list[Job] = field(default_factory=list)  # unwanted or undecodable, as they are now
+    ended: list[Job] = field(default_factory=list)  # unwanted, expired or undecodable, as they are now
     next_due: int | None = None
 
 
@@ -102,10 +103,18 @@ def _candidates(tx: Tx, wanted: LaneClaim) -> list[tuple[Any, ...]]:
         return run(_SQL["ready_since"], (wanted.lane, wanted.since, wanted.want)).fetchall()
     if wanted.turn is Turn.PRIORITY:
         return run(_SQL["ready_in_turn"], (wanted.lane, wanted.want)).fetchall()
-    if wanted.turn is Turn.NEWEST:
-        top = run(_SQL["top_priority"], (wanted.lane,)).fetchone()
-        return run(_SQL["ready_newest_at_priority"], (wanted.lane, top[0], wanted.want)).fetchall() if top else []
-    return _oldest(tx, wanted)
+    return _newest(tx, wanted) if wanted.turn is Turn.NEWEST else _oldest(tx, wanted)
+
+
+def _newest(tx: Tx, wanted: LaneClaim) -> list[tuple[Any, ...]]:
+    """Priority by priority, the newest of each first."""
+    found: list[tuple[Any, ...]] = []
+    level = tx.conn.execute(_SQL["top_priority"], (wanted.lane,)).fetchone()
+    while level is not None and len(found) < wanted.want:
+        left = wanted.want - len(found)
+        found += tx.conn.execute(_SQL["ready_newest_at_priority"], (wanted.lane, level[0], left)).fetchall()
+        level = tx.conn.execute(_SQL["next_priority"], (wanted.lane, level[0])).fetchone()
+    return found
 
 
 def _oldest(tx: Tx, wanted: LaneClaim) -> list[tuple[Any, ...]]:
@@ -137,7 +146,7 @@ class _Claiming:
             except UndecodableRow as fault:
                 self._bury(row, str(fault))
                 continue
-            if not (self._steps_aside(job) or self._unwanted(job)):
+            if not (self._expired(job) or self._steps_aside(job) or self._unwanted(job)):
                 self._lease(job, row[WIDTH])
         leased = self.result.claimed[before:]
         if leased:
@@ -161,6 +170,18 @@ class _Claiming:
             return False
         self.tx.conn.execute(_SQL["block_behind"], (job.id,))
         self.tx.conn.execute(_SQL["insert_succession"], (self.taken[target], job.id, lines.UNTIL_ATTEMPT_OVER))
+        return True
+
+    def _expired(self, job: Job) -> bool:
+        """Its time ran out, perhaps while the device slept, and nobody has ended it yet."""
+        now = self.now
+        if job.expires_at is None or job.expires_at > now.device:
+            return False
+        error = JobError(ErrorKind.EXPIRED, "it was not delivered before it expired", now.wall)
+        self.result.promoted |= end_row(self.tx, job, Place.DEAD, now, error=error)
+        self.result.ended.append(
+            replace(job, place=Place.DEAD, reason=None, last_error=error, ended_at=now.device, wall_ended=now.wall)
+        )
         return True
 
     def _unwanted(self, job: Job) -> bool:

@@ -91,8 +91,8 @@ def insert(tx: Tx, new: NewJob, room: Room, catalog: Catalog) -> Outcome:
     lane = catalog.lane_id(tx, key)
     ready: set[int] = set()
     now = Now(new.accepted_at, new.wall_created)
+    reason = Reason.COLLAPSED if new.collapse else Reason.REPLACED
     for job in replaced:
-        reason = Reason.COLLAPSED if new.collapse else Reason.REPLACED
         ready |= cancel_row(tx, job, reason, now)
     for job in dropped:
         ready |= cancel_row(tx, job, Reason.DROPPED, now)
@@ -103,7 +103,7 @@ def insert(tx: Tx, new: NewJob, room: Room, catalog: Catalog) -> Outcome:
     waits_for = {job.id: lines.UNTIL_ENDED for job in holders if job.id not in gone}
     # Named twice, a parent is waited for once, for as long as either asks.
     waits_for.update((parent, kind) for parent, kind in parents if parent not in gone)
-    turn = min((job.id for job in replaced), default=None) if new.collapse else None
+    turn = _oldest_turn(tx, replaced) if new.collapse else None
     job = _write(tx, new, _Entry(lane, list(waits_for.items()), wire_key, turn), catalog)
     if job.place is Place.READY:
         ready.add(lane)
@@ -111,8 +111,14 @@ def insert(tx: Tx, new: NewJob, room: Room, catalog: Catalog) -> Outcome:
     return Inserted(job, frozenset(ready), ended[: len(replaced)], ended[len(replaced) :])
 
 
-def _ended(job: Job, new: NewJob) -> Job:
-    return replace(job, place=Place.CANCELLED, ended_at=new.accepted_at, wall_ended=new.wall_created)
+def _ended(job: Job, reason: Reason, new: NewJob) -> Job:
+    return replace(job, place=Place.CANCELLED, reason=reason, ended_at=new.accepted_at, wall_ended=new.wall_created)
+
+
+def _oldest_turn(tx: Tx, replaced: list[Job]) -> int | None:
+    """The place that the first of them had; it may itself have been inherited."""
+    turns = (tx.conn.execute(_SQL["turn"], (job.id,)).fetchone()[0] for job in replaced)
+    return min(turns, default=None)
 
 
 def _earlier_use(tx: Tx, new: NewJob) -> tuple[Outcome | None, str | None]:

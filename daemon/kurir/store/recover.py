@@ -7,7 +7,9 @@ expire. The decision is made on the job rows alone.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+
+from msgspec.structs import replace
 
 from kurir.domain.instant import Now
 from kurir.domain.job import Job, Place, Reason, State
