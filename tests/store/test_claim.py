@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 
 from kurir.domain.job import ErrorKind, Place, Reason, State
+from kurir.store import amend
 from kurir.store.claim import LaneClaim, Turn
 from kurir.store.rows import job_from, with_columns
 from kurir.store.statements import load
-from support.store import Store, error
+from support.store import Store, at, error
 
 _JOBS = with_columns(load("jobs"))
 
@@ -201,3 +202,18 @@ def test_a_job_survives_its_row(store: Store) -> None:
     row = store.conn.execute(_JOBS["job_by_id"], (job.id,)).fetchone()
     assert job_from(row).last_error == error(ErrorKind.TIMEOUT, 'said "no"')
     assert job_from(row).headers == (("A", "ü\n"),)
+
+
+def test_a6_a_damaged_row_neither_stops_expiry_nor_submits_of_its_unique_key(store: Store) -> None:
+    damaged = store.add(expires_at=10, unique_key="u", line=7)
+    other = store.add(expires_at=10)
+    store.sql("UPDATE jobs SET headers = '{' WHERE id = ?", damaged.id)
+    after = store.add(unique_key="u", line=7)
+    assert after.place is Place.BLOCKED
+    gone, _, _ = store.write(lambda tx: amend.expire(tx, at(20), 0))
+    assert {job.id for job in gone} == {damaged.id, other.id}
+    assert store.place(after.id) is Place.READY
+    store.check_books()
+    found = store.write(lambda tx: amend.find(tx, damaged.uid, 1000))
+    store.write(lambda tx: amend.cancel(tx, found, Reason.DISCARDED, at(20), 0))
+    store.check_books()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import random
 import shutil
@@ -10,11 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from kurir.domain.errors import StateDirectoryError
+from kurir.domain.errors import DiskFull, StateDirectoryError, StoreCorrupt
 from kurir.domain.job import BodyKind, ErrorKind, Job, Place, State
 from kurir.store import bodies, look
+from kurir.store.database import fault_of
 from kurir.store.insert import Remembered, Repeated, insert
 from kurir.store.salvage import REASON, SalvageReport, finish_interrupted, salvage, visibly_damaged
+from kurir.store.transplant import Transplant
 from kurir.store.tx import Tx
 from support.store import WALL, Store, at, error, new_job, open_store
 
@@ -291,6 +294,21 @@ def test_a_repeated_key_is_still_recognised(tmp_path: Path) -> None:
     store.close()
 
 
+def test_a_row_with_bytes_that_are_no_text_is_corruption_and_becomes_a_dead_letter(tmp_path: Path) -> None:
+    store = open_store(tmp_path)
+    damaged, whole = store.add(target="/ab"), store.add(target="/\ufffd")
+    store.sql("UPDATE jobs SET target = cast(x'2fff' AS TEXT) WHERE id = ?", damaged.id)
+    with pytest.raises(sqlite3.OperationalError) as caught:
+        store.claim(2)
+    assert isinstance(fault_of(caught.value), StoreCorrupt)
+    store.close()
+    store = reopened(tmp_path, salvage(tmp_path, at(99)))
+    assert store.job(damaged.id).last_error is not None
+    assert store.places() == {damaged.id: Place.DEAD, whole.id: Place.READY}
+    assert store.job(whole.id).target == "/\ufffd"
+    store.close()
+
+
 def test_a_row_that_the_schema_refuses_is_counted_as_lost(tmp_path: Path) -> None:
     store = open_store(tmp_path)
     store.add()
@@ -340,6 +358,50 @@ def test_a_crash_while_files_change_places_is_finished_at_the_next_start(tmp_pat
     assert not finish_interrupted(folder)
     [file] = [p for p in folder.glob("queue.db.corrupt-*") if p.suffix[-3:] != "wal" and p.name[-3:] != "shm"]
     reopened(folder, SalvageReport(jobs, 0, file, 0)).close()
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a4_noise_of_any_kind_ends_with_a_sound_store(tmp_path: Path, seed: int) -> None:
+    before = fill(tmp_path, 120)
+    chance = random.Random(seed)
+    content = bytearray((tmp_path / "queue.db").read_bytes())
+    for _ in range(chance.choice([1, 20, 400, 4000])):
+        at_byte, length = chance.randrange(len(content)), chance.choice([1, 2, 8, 300])
+        content[at_byte : at_byte + length] = chance.randbytes(length)
+    (tmp_path / "queue.db").write_bytes(content[: chance.choice([len(content), chance.randrange(len(content))])])
+    report = salvage(tmp_path, at(99))
+    store = reopened(tmp_path, report)
+    for uid, digest, body in store.sql(
+        "SELECT uid, digest, body FROM jobs LEFT JOIN bodies ON job = id WHERE state <= 4 AND body_kind = 1"
+    ):
+        assert hashlib.sha256(body).digest() == digest, "what goes out is what was accepted"
+        assert look.job(store.conn, uid) is not None, "a row that cannot be decoded is shown until its claim buries it"
+    assert report.kept <= len(before)
+    store.claim_all(200)
+    store.check_books()
+    store.close()
+
+
+def test_a_salvage_for_which_the_disk_is_too_small_leaves_everything_as_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(tmp_path, 300)
+    before = (tmp_path / "queue.db").read_bytes()
+
+    def limited(self: Transplant, old: object) -> None:
+        self._new.execute("COMMIT")
+        self._new.execute("PRAGMA max_page_count = 60")
+        self._new.execute("BEGIN")
+        real(self, old)  # type: ignore[arg-type]
+
+    real = Transplant.read
+    monkeypatch.setattr(Transplant, "read", limited)
+    with pytest.raises(DiskFull):
+        salvage(tmp_path, at(99))
+    assert (tmp_path / "queue.db").read_bytes() == before
+    assert not list(tmp_path.glob("queue.db.*"))
+    monkeypatch.undo()
+    reopened(tmp_path, salvage(tmp_path, at(99))).close()
 
 
 def test_a_second_damage_does_not_touch_the_first_file(tmp_path: Path) -> None:

@@ -200,7 +200,7 @@ def _value(payload: bytes, at: int, serial: int) -> tuple[Value, int]:
     if serial < 12:
         raise Damaged
     raw = _slice(payload, at, (serial - 12) // 2)
-    return raw.decode("utf-8", "replace") if serial % 2 else raw, at + len(raw)
+    return raw.decode("utf-8", "surrogateescape") if serial % 2 else raw, at + len(raw)
 
 
 _TYPES: dict[str, tuple[type, ...]] = {

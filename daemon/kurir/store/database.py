@@ -24,8 +24,14 @@ _FAILING = {
 }
 
 
-def fault_of(error: sqlite3.Error) -> KuriError | None:
+DAMAGED = (sqlite3.Error, UnicodeDecodeError)
+"""What statements raise. A message that quotes damaged bytes of the file cannot be decoded, and raises the second."""
+
+
+def fault_of(error: Exception) -> KuriError | None:
     """The fault that an error of SQLite stands for, or None when it is a defect of ours."""
+    if isinstance(error, UnicodeDecodeError) or str(error).startswith("Could not decode to UTF-8"):
+        return StoreCorrupt("cannot read the queue: it holds bytes that are no text")
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
     if code == sqlite3.SQLITE_FULL:
         return DiskFull(f"cannot write the queue: {error}")
@@ -60,7 +66,7 @@ def open_writer(folder: Path, *, wal: bool = True) -> sqlite3.Connection:
         conn.execute("PRAGMA journal_size_limit = 8388608")
         conn.execute("PRAGMA secure_delete = FAST")
         conn.execute("PRAGMA foreign_keys = OFF")
-    except sqlite3.Error as error:
+    except DAMAGED as error:
         conn.close()
         raise fault_of(error) or error from error
     return conn
@@ -111,7 +117,7 @@ def migrate(conn: sqlite3.Connection, folder: Path) -> list[int]:
             _keep_copy(conn, folder, current)
         try:
             conn.executescript(f"BEGIN IMMEDIATE; {sql}; PRAGMA user_version = {number}; COMMIT;")
-        except sqlite3.Error as error:
+        except DAMAGED as error:
             if conn.in_transaction:
                 conn.execute("ROLLBACK")
             raise fault_of(error) or error from error
@@ -139,5 +145,5 @@ def check(conn: sqlite3.Connection) -> None:
     try:
         conn.execute("SELECT count(*) FROM sqlite_schema").fetchone()
         conn.execute("SELECT max(id) FROM jobs").fetchone()
-    except sqlite3.Error as error:
+    except DAMAGED as error:
         raise fault_of(error) or error from error

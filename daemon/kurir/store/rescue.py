@@ -11,8 +11,9 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 Row = tuple[Any, ...]
-FAULTS = (sqlite3.DatabaseError, MemoryError, OverflowError)
-"""What SQLite raises when it meets damage (a nonsensical length shows up as a lack of memory)."""
+FAULTS = (sqlite3.DatabaseError, MemoryError, OverflowError, UnicodeDecodeError)
+"""What SQLite raises when it meets damage: a nonsensical length shows up as a lack of memory, and a message that quotes
+damaged bytes cannot be decoded."""
 
 _PATIENCE = 14
 """How often a stretch is halved without a single row being found in it before it is given up."""

@@ -7,6 +7,7 @@ another name: nothing here depends on what was set aside before.
 
 from __future__ import annotations
 
+import errno
 import os
 import sqlite3
 from collections.abc import Iterator
@@ -94,9 +95,11 @@ def salvage(folder: Path, now: Now) -> SalvageReport:
         _sync(folder)
         _switch(folder, complete)
     except sqlite3.Error as error:
+        building.unlink(missing_ok=True)  # what is left of it takes the room that is short
         raise database.fault_of(error) or error from error
     except OSError as error:
-        kind = DiskFull if error.errno in (28, 122) else StoreFailing  # ENOSPC, EDQUOT
+        building.unlink(missing_ok=True)
+        kind = DiskFull if error.errno in (errno.ENOSPC, errno.EDQUOT) else StoreFailing
         raise kind(f"cannot salvage the queue: {error.strerror}") from error
     return SalvageReport(outcome.kept, outcome.lost, folder / f"{_ASIDE}{stamp}", outcome.device_floor)
 
@@ -146,7 +149,7 @@ def _open_damaged(folder: Path) -> sqlite3.Connection | None:
         except FAULTS:
             conn.close()
             continue
-        # A damaged byte for letters that are no text must not cost the row.
+        # Bytes that are no text must not cost the row; they stay recognisable as damage.
         conn.text_factory = _text
         if version > newest:
             conn.close()
@@ -158,7 +161,7 @@ def _open_damaged(folder: Path) -> sqlite3.Connection | None:
 
 
 def _text(raw: bytes) -> str:
-    return raw.decode("utf-8", "replace")
+    return raw.decode("utf-8", "surrogateescape")
 
 
 def _create(path: Path) -> sqlite3.Connection:

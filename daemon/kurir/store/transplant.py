@@ -37,6 +37,7 @@ _CARVED_LATER = ("lanes", "results", "dropped", "attempts", "keys", "tally", "ho
 _ROW_IDS = {"lanes", "jobs", "bodies", "results", "dropped"}
 _KEPT = (LIVE, "done", "dead", "conflict", "cancelled")
 _KINDS = {*_KEPT, ACCEPTED, IMPORTED, PRUNED, SALVAGE_LOST}
+_LAST_ID = 1 << 62
 _BEYOND = 1 << 31
 """Where to stop looking when nothing says how long a table is."""
 
@@ -138,7 +139,7 @@ class Transplant:
         # Names come from the new database's own schema.
         sql = f"INSERT OR IGNORE INTO {table} ({', '.join(columns)}) VALUES ({marks})"  # noqa: S608
         entered = 0
-        for row in rows:
+        for row in map(_clean, rows):
             try:
                 entered += self._new.execute(sql, row).rowcount
             except (sqlite3.IntegrityError, sqlite3.DataError, OverflowError):
@@ -166,7 +167,9 @@ class Transplant:
         row: dict[str, Any] = dict(zip(columns, values, strict=True))
         try:
             place = Place(row["state"])
-        except ValueError:
+        except (KeyError, ValueError):
+            return False
+        if not 0 < row["id"] < _LAST_ID:
             return False
         if place.live:
             row["lease"] = None
@@ -174,6 +177,15 @@ class Transplant:
             row["holds_line"] = int(row["line"] is not None)
             if place in (Place.LEASED, Place.SUSPECT):
                 row["state"], row["reason"] = Place.READY, Reason.RECOVERED
+            if _clean(values) != values:
+                # It could be sent, but not as it was accepted.
+                error = JobError(
+                    ErrorKind.CORRUPT, "the row was damaged: it holds bytes that are no text", self._now.wall
+                )
+                row.update(
+                    state=Place.DEAD, reason=None, last_error=error_to(error), ended_at=self._now.device,
+                    wall_ended=self._now.wall, holds_line=int(row["line"] is not None and row["blocks"] == 1),
+                )  # fmt: skip
         return self._insert("jobs", columns, [tuple(row.values())]) == 1
 
     def _newer(self, columns: list[str], values: Row) -> None:
@@ -239,3 +251,11 @@ class Transplant:
             rows = [(topic, owner, kind, n, size) for kind, (n, size) in {**old, **now}.items() if n or size]
             self._new.executemany(_TABLES["add_tally"], rows)
         return sum(n for n, _ in here.values()), lost
+
+
+def _clean(row: Row) -> Row:
+    """The row with a sign of replacement for each byte that is no text."""
+    return tuple(
+        value.encode("utf-8", "surrogateescape").decode("utf-8", "replace") if isinstance(value, str) else value
+        for value in row
+    )
