@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
@@ -12,6 +12,13 @@ from kurir.domain.job import ErrorKind, State
 Duration = Annotated[str, Meta(pattern=r"^[0-9]{1,15}(ms|s|m|h|d)$", examples=["30s"])]
 Name = Annotated[str, Meta(min_length=1, max_length=512)]
 Uid = Annotated[int, Meta(ge=0, le=4_294_967_295)]
+
+# Encoded as what they are; the encoder's types know no choice between structs.
+_SCHEMAS = "#/components/schemas/"
+_AJob = Annotated[
+    Any, Meta(extra_json_schema={"anyOf": [{"$ref": f"{_SCHEMAS}JobDocument"}, {"$ref": f"{_SCHEMAS}PrunedDocument"}]})
+]
+_AProblem = Annotated[Any, Meta(extra_json_schema={"$ref": f"{_SCHEMAS}ProblemDocument"})]
 
 
 class NoQuery(Struct, frozen=True, forbid_unknown_fields=True):
@@ -86,8 +93,8 @@ class LineDocument(Struct, frozen=True):
     """What became of one line of a batch: a job or a problem."""
 
     status: int
-    job: object | UnsetType = UNSET
-    error: object | UnsetType = UNSET
+    job: _AJob | UnsetType = UNSET
+    error: _AProblem | UnsetType = UNSET
 
 
 class Said(Struct, frozen=True):

@@ -85,7 +85,24 @@ def most_with_payload(limits: Limits) -> int:
 async def document(request: BaseRequest, type_: type[T], most: int, patience: Patience) -> T:
     """The body as an object; none at all is an empty one. Raises Refused."""
     data = await body(request, most, patience)
+    if not type_.__struct_fields__:
+        _check_empty(data)
+        return type_()
     return strictjson.decode(data if data.strip() else b"{}", type_)
+
+
+def _check_empty(data: bytes) -> None:
+    """An action that takes no members is given none: nothing at all, or an empty object."""
+    if data.strip() in (b"", b"{}"):
+        return
+    try:
+        given = msgspec.json.decode(data, type=dict[str, msgspec.Raw])
+    except msgspec.ValidationError:
+        raise Refused("invalid", "expected an empty object, or no body at all") from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        raise Refused("malformed", "the body is not JSON") from None
+    for name in given:
+        raise Refused("invalid", f"there is no member {name[:80]}", field=name[:80])
 
 
 async def _slowly(request: BaseRequest, most: int, idle: float) -> bytes:

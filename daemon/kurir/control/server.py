@@ -18,8 +18,11 @@ from kurir.control.peers import Peers
 from kurir.control.services import Services
 from kurir.domain.policy import Access, Limits
 
-BACKLOG: Final = 16
-"""Connections that are accepted at a time: at a full descriptor table asyncio would log each of them."""
+ACCEPTED_AT_ONCE: Final = 16
+"""Connections that are accepted in one turn: at a full descriptor table asyncio would log each of them."""
+QUEUE: Final = 1024
+"""Connections that may wait to be accepted. If that is too few, clients made with asyncio break: they take the
+kernel's "try again" of a Unix socket for a connection."""
 
 
 class ControlServer:
@@ -57,7 +60,9 @@ class ControlServer:
         loop = asyncio.get_running_loop()
         for one in listening:
             one.setblocking(False)
-            self._listeners.append(await loop.create_unix_server(self._connections, sock=one, backlog=BACKLOG, **kept))
+            server = await loop.create_unix_server(self._connections, sock=one, backlog=ACCEPTED_AT_ONCE, **kept)
+            one.listen(QUEUE)
+            self._listeners.append(server)
 
     async def stop(self, grace: float) -> None:
         """Accept nobody more, let answers that are under way be written for that many seconds, and close."""

@@ -1,0 +1,228 @@
+"""Who may do what, asked by real processes of real users: root, an owner, and somebody else."""
+
+from __future__ import annotations
+
+import asyncio
+import grp
+import json
+import os
+import pwd
+import shutil
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import pytest
+
+from kurir.control import peers as module
+from kurir.control.peers import Credentials, Peers
+from kurir.control.protocol import ENDPOINTS, Endpoint, Who
+from kurir.domain.policy import Access, Destination, Topic
+from support.control import Control, calling, control
+from support.engine import registry
+
+OWNER, OTHER, MEMBER = 61_001, 61_002, 61_003
+needs_root = pytest.mark.skipif(
+    os.geteuid() != 0 or shutil.which("setpriv") is None, reason="other users can only be made by root, with setpriv"
+)
+
+# One process, many requests: lines of JSON in, lines of JSON out. No import of ours: the checkout may be unreadable.
+PROGRAM = """
+import http.client, json, socket, sys
+class Connection(http.client.HTTPConnection):
+    def connect(self):
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.connect(sys.argv[1])
+for line in sys.stdin:
+    method, target, body = json.loads(line)
+    connection = Connection("kurir", timeout=20)
+    connection.request(method, target, None if body is None else json.dumps(body))
+    answer = connection.getresponse()
+    content = b"" if target.startswith("/v1/events") and answer.status == 200 else answer.read()
+    connection.close()
+    print(json.dumps([answer.status, content.decode()]), flush=True)
+"""
+
+
+class User:
+    """A process of another user that asks what a test wants to know."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self._process = process
+
+    @classmethod
+    async def of(cls, path: Path, uid: int, gid: int | None = None) -> User:
+        program = [
+            "setpriv", f"--reuid={uid}", f"--regid={gid or uid}", "--clear-groups", "/usr/bin/env", "python3", "-c",
+            PROGRAM, str(path),
+        ]  # fmt: skip
+        pipe = asyncio.subprocess.PIPE
+        return cls(await asyncio.create_subprocess_exec(*program, stdin=pipe, stdout=pipe, cwd="/", limit=2**24))
+
+    async def ask(self, method: str, target: str, body: Any = None) -> tuple[int, Any]:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(json.dumps([method, target, body]).encode() + b"\n")
+        async with asyncio.timeout(20):
+            line = await self._process.stdout.readline()
+        assert line, "the user's process has ended"
+        status, content = json.loads(line)
+        return status, json.loads(content) if content.startswith(("{", "[")) else content
+
+    async def end(self) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        await self._process.wait()
+
+
+@pytest.fixture
+async def served(tmp_path: Path) -> AsyncIterator[Control]:
+    private = replace(Topic(name="private", destination="hidden", path="/p"), allow=("root",))
+    config = registry()
+    config = replace(
+        config,
+        topics=MappingProxyType({**config.topics, "private": private}),
+        destinations=MappingProxyType(
+            {
+                **config.destinations,
+                "hidden": Destination(name="hidden", url="https://h.example", headers={"Authorization": "Bearer x"}),
+            }
+        ),
+        access=Access(admin_groups=("daemon",)),
+    )
+    for folder in (tmp_path, *tmp_path.parents):
+        if folder.stat().st_uid == os.geteuid() and folder != Path("/"):
+            folder.chmod(folder.stat().st_mode | 0o011)
+    async with control(tmp_path, config) as server:
+        server.services.gates.paused_topics.add("orders")
+        yield server
+
+
+@pytest.fixture
+async def owner(served: Control) -> AsyncIterator[User]:
+    user = await User.of(served.path, OWNER)
+    yield user
+    await user.end()
+
+
+@pytest.fixture
+async def other(served: Control) -> AsyncIterator[User]:
+    user = await User.of(served.path, OTHER)
+    yield user
+    await user.end()
+
+
+def _request(endpoint: Endpoint, job: str) -> tuple[str, str, Any]:
+    path = endpoint.path.replace("{id}", job).replace("{name}", "orders").replace("{reason}", "none")
+    path = path.replace("/destinations/orders/", "/destinations/api/")
+    bodies: dict[str, Any] = {
+        "submit": {"topic": "orders"},
+        "edit_job": {"priority": 3},
+        "resolve_job": {"take": "server"},
+        "backup": {"name": "b"},
+    }
+    return endpoint.verb, path, bodies.get(endpoint.name, {} if endpoint.takes else None)
+
+
+@needs_root
+@pytest.mark.parametrize("endpoint", ENDPOINTS, ids=lambda endpoint: endpoint.name)
+async def test_every_endpoint_asks_who_asks(served: Control, owner: User, other: User, endpoint: Endpoint) -> None:
+    _, job = await owner.ask("POST", "/v1/jobs", {"topic": "orders"})
+    request = _request(endpoint, job["id"])
+    of_other, document = await other.ask(*request)
+    of_owner, _ = await owner.ask(*request)
+    one_object = "{id}" in endpoint.path
+    if endpoint.who is Who.ADMIN:
+        assert (of_other, of_owner) == (403, 403)
+        assert document["code"] == "forbidden"
+        async with calling(served.path) as root:
+            method, target, body = request
+            heard = await root.ask(method, target, body)
+        assert heard.status in (200, 404), heard  # the reason to acknowledge is not there
+    elif endpoint.who is Who.OWNER and one_object:
+        assert (of_other, document["code"]) == (404, "not_found")
+        assert of_owner in (200, 201, 204, 409)  # a pending job has no conflict to resolve
+    else:
+        assert of_other in (200, 201)
+        assert of_owner in (200, 201)
+
+
+@needs_root
+async def test_others_see_nothing_of_an_owner(served: Control, owner: User, other: User) -> None:
+    _, job = await owner.ask("POST", "/v1/jobs", {"topic": "orders", "idempotency_key": "k"})
+    assert (await other.ask("GET", "/v1/jobs"))[1]["jobs"] == []
+    assert (await other.ask("GET", f"/v1/jobs?owner={OWNER}"))[0] == 403
+    assert (await owner.ask("GET", f"/v1/jobs?owner={OWNER}"))[1]["jobs"][0]["id"] == job["id"]
+    assert (await other.ask("GET", "/v1/status"))[1]["topics"] == {}
+    assert (await owner.ask("GET", "/v1/status"))[1]["jobs"]["pending"] == 1
+    assert "store" not in (await owner.ask("GET", "/v1/status"))[1]
+    status, mine = await other.ask("POST", "/v1/jobs", {"topic": "orders", "idempotency_key": "k"})
+    assert (status, mine["id"] != job["id"], mine["owner"]) == (201, True, OTHER)
+    async with calling(served.path) as root:
+        assert len((await root.ask("GET", "/v1/jobs")).json["jobs"]) == 2
+        assert (await root.ask("POST", f"/v1/jobs/{job['id']}/cancel")).status == 200
+
+
+@needs_root
+async def test_users_see_what_they_may_use_and_no_urls_or_headers(served: Control, owner: User) -> None:
+    _, topics = await owner.ask("GET", "/v1/topics")
+    _, destinations = await owner.ask("GET", "/v1/destinations")
+    status, refused = await owner.ask("POST", "/v1/jobs", {"topic": "private"})
+    async with calling(served.path) as root:
+        all_of_them = {d["name"]: d for d in (await root.ask("GET", "/v1/destinations")).json["destinations"]}
+    assert [topic["name"] for topic in topics["topics"]] == ["orders"]
+    assert [destination["name"] for destination in destinations["destinations"]] == ["api"]
+    assert not {"url", "headers"} & destinations["destinations"][0].keys()
+    assert (status, refused["code"]) == (403, "forbidden")
+    assert all_of_them["hidden"]["url"] == "https://h.example"
+    assert all_of_them["hidden"]["headers"] == {"Authorization": "[redacted]"}
+
+
+@needs_root
+async def test_a_user_flushes_once_in_ten_seconds(owner: User) -> None:
+    assert (await owner.ask("POST", "/v1/flush"))[0] == 200
+    status, document = await owner.ask("POST", "/v1/flush")
+    assert (status, document["code"]) == (503, "busy")
+
+
+@needs_root
+async def test_a_member_of_an_admin_group_is_an_administrator(served: Control) -> None:
+    member = await User.of(served.path, MEMBER, grp.getgrnam("daemon").gr_gid)
+    assert (await member.ask("GET", "/metrics"))[0] == 200
+    engine = served.work.engine
+    without = replace(engine.gates.registry, access=Access(admin_groups=()))
+    engine.gates.adopt(without)
+    assert (await member.ask("GET", "/metrics"))[0] == 403
+    await member.end()
+
+
+@needs_root
+async def test_the_overflow_user_is_nobody(served: Control) -> None:
+    nobody = await User.of(served.path, served.server._peers.overflow)
+    for target in ("/healthz", "/v1/jobs", "/nowhere"):
+        status, document = await nobody.ask("GET", target)
+        assert (status, document["code"]) == (403, "unknown_peer")
+    await nobody.end()
+
+
+async def test_names_that_nobody_knows_are_their_numbers() -> None:
+    peers = Peers()
+    known = await peers.ask(Credentials(os.getuid(), (os.getgid(),)), ())
+    unknown = await peers.ask(Credentials(61_777, (61_778,)), ("61778",))
+    peers.close()
+    assert known.name == pwd.getpwuid(os.getuid()).pw_name
+    assert (unknown.name, unknown.groups, unknown.admin) == ("61777", frozenset({"61778"}), True)
+
+
+async def test_a_directory_service_that_hangs_costs_patience_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    hang = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    monkeypatch.setattr(module, "PATIENCE", 0.05)
+    monkeypatch.setattr(module, "_look_up", lambda who: asyncio.run_coroutine_threadsafe(hang.wait(), loop).result(5))
+    peers = Peers()
+    peer = await peers.ask(Credentials(61_777, (5,)), ("5",))
+    hang.set()
+    assert (peer.name, peer.admin) == ("61777", True)
+    peers.close()
