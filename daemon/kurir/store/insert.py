@@ -107,8 +107,8 @@ def insert(tx: Tx, new: NewJob, room: Room, catalog: Catalog) -> Outcome:
     job = _write(tx, new, _Entry(lane, list(waits_for.items()), wire_key, turn), catalog)
     if job.place is Place.READY:
         ready.add(lane)
-    ended = tuple(_ended(job, new) for job in (*replaced, *dropped))
-    return Inserted(job, frozenset(ready), ended[: len(replaced)], ended[len(replaced) :])
+    cancelled = tuple(_ended(one, reason, new) for one in replaced)
+    return Inserted(job, frozenset(ready), cancelled, tuple(_ended(one, Reason.DROPPED, new) for one in dropped))
 
 
 def _ended(job: Job, reason: Reason, new: NewJob) -> Job:

@@ -111,6 +111,9 @@ SELECT id, state FROM jobs INDEXED BY jobs_line WHERE line = ? AND holds_line = 
 -- name: newer_in_line
 SELECT 1 FROM jobs INDEXED BY jobs_line WHERE line = ? AND holds_line = 1 AND id > ? LIMIT 1;
 
+-- name: turn
+SELECT turn FROM jobs WHERE id = ?;
+
 -- name: waiting_in_line
 -- What a collapsing job replaces.
 SELECT {columns} FROM jobs INDEXED BY jobs_line WHERE line = ? AND holds_line = 1 AND state <= 3 ORDER BY id;
