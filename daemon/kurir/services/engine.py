@@ -99,6 +99,7 @@ class Engine:
         self.housekeeping.emit = self._outside.events.emit
         self.housekeeping.found_at_start = self._opened.body_files
         self.operations.listen(self._outside.events)
+        self.operations.expires = self.housekeeping.expires
         self._outside.events.subscribe(self.housekeeping.on_event)
         self.network.changed = self._conditions_changed
         self.network.reconnected = self._reconnected

@@ -12,7 +12,7 @@ from functools import partial
 
 from kurir.domain.events import Emit, Event, JobAccepted, JobChanged, JobsPruned
 from kurir.domain.instant import Now
-from kurir.domain.job import State
+from kurir.domain.job import Job, Place, State
 from kurir.domain.policy import MINUTE, SECOND, Retention
 from kurir.services.agenda import Agenda
 from kurir.services.dispatcher import Dispatcher
@@ -59,16 +59,22 @@ class Housekeeping:
     def on_event(self, event: Event) -> None:
         """Subscriber: learns when there will be something to do."""
         match event:
-            case JobAccepted(job) if job.expires_at is not None:
-                self._book_expiry(job.expires_at)
+            case JobAccepted(job):
+                self.expires(job)
             case JobChanged(job) if not job.place.live:
                 self._ended += 1
                 self._book_prune(self._clock.now() + self._keeps(job.state))
                 if self._ended % _OFTEN == 0 and self._too_many():
                     self._book_prune(self._clock.now() + PRUNE_SOON)
                 self._save_sometimes()
-            case JobChanged():
+            case JobChanged(job):
+                self.expires(job)  # in flight at its instant, it was passed over
                 self._save_sometimes()
+
+    def expires(self, job: Job) -> None:
+        """Look at a waiting job again when its time runs out."""
+        if job.place is not Place.LEASED:
+            self._book_expiry(job.expires_at)
 
     async def run(self) -> None:
         """Do what is booked, until cancelled."""

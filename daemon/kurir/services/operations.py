@@ -61,6 +61,7 @@ class Operations:
         self._flushed: dict[int, int] = {}
         self._waiting: dict[bytes, set[asyncio.Future[None]]] = {}
         self.emit: Emit = lambda event: None
+        self.expires: Callable[[Job], None] = lambda job: None
 
     def listen(self, events: Events) -> None:
         """Learn of the end of jobs that somebody waits for."""
@@ -194,6 +195,8 @@ class Operations:
         if amended.job.state is not amended.was.state:
             age = (self._clock.now() - amended.job.accepted_at) / 1000
             self.emit(JobChanged(amended.job, amended.was.state, age))
+        if amended.job.place.live:
+            self.expires(amended.job)
         due = amended.job.due_at if amended.job.place is Place.WAITING else None
         self._dispatcher.gained(amended.ready, due)
 

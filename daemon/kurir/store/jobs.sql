@@ -88,7 +88,8 @@ UPDATE jobs SET state = ?, reason = ?, last_error = coalesce(?, last_error), wal
 -- name: revive
 -- A dead or conflicting job, or a waiting one that is to go now, becomes pending again.
 UPDATE jobs SET state = ?, reason = ?, due_at = ?, attempts = ?, charged = ?, unreachable = ?, crashes = ?, outage = 0,
-    wall_updated = ?, ended_at = NULL, wall_ended = NULL, holds_line = ?, open_base = ?, wall_not_before = NULL
+    wall_updated = ?, ended_at = NULL, wall_ended = NULL, holds_line = ?, open_base = ?, expires_at = ?,
+    wall_not_before = NULL
 WHERE id = ? AND state = ?;
 
 -- name: set_state
