@@ -20,7 +20,7 @@ from kurir.domain.events import (
     SubmitRepeated,
     WokeUp,
 )
-from kurir.domain.job import ADHOC_TOPIC, Job, Reason, State
+from kurir.domain.job import ADHOC_TOPIC, Job, Place, Reason, State
 from kurir.metrics.counts import Counts, add, observe
 from kurir.metrics.histogram import ATTEMPT_SECONDS, JOB_ATTEMPTS, SYNC_SECONDS
 from kurir.metrics.labels import ADHOC, OTHER, Known
@@ -32,7 +32,13 @@ if TYPE_CHECKING:
 RADIO_TAIL: Final = 10_000
 """How long a radio stays awake after the last byte, in milliseconds; an attempt after more silence is a new burst."""
 
-_LIVE: Final = frozenset({State.PENDING, State.LEASED})
+# Looking at a member of an enumeration, hashing it and asking for its value are slow; this runs for every job.
+_PENDING: Final = State.PENDING
+_LEASED: Final = State.LEASED
+_DONE: Final = State.DONE.value
+_CONFLICT: Final = State.CONFLICT.value
+_LAST_LIVE: Final = int(Place.LEASED)
+_STATES: Final = tuple(place.state.value for place in Place)
 _CONFLICTS: Final = {409: "conflict", 412: "precondition_failed"}
 
 
@@ -98,18 +104,18 @@ class Metrics:
             self._silent_since = self._now()
 
     def _changed(self, event: JobChanged) -> None:
-        job, counts = event.job, self._counts
-        state = job.state
-        if state in _LIVE:
-            if event.was is State.LEASED and state is State.PENDING:
+        job, counts, was = event.job, self._counts, event.was
+        state = _STATES[job.place]
+        if job.place <= _LAST_LIVE:
+            if was is _LEASED and job.place < _LAST_LIVE:
                 add(counts.retries, (job.topic, _destination(job), _retry_reason(job)))
             return
-        add(counts.finished, (job.topic, state.value))
-        if event.was in _LIVE:
+        add(counts.finished, (job.topic, state))
+        if was is _LEASED or was is _PENDING:
             observe(counts.job_attempts, (job.topic,), JOB_ATTEMPTS, job.attempts)
-        if state is State.DONE:
+        if state == _DONE:
             observe(counts.sync_seconds, (job.topic,), SYNC_SECONDS, event.age)
-        elif state is State.CONFLICT:
+        elif state == _CONFLICT:
             status = job.last_error.status if job.last_error is not None else None
             add(counts.conflicts, (_CONFLICTS.get(status or 0, OTHER),))
 
