@@ -114,12 +114,14 @@ class Delivery:
         await asyncio.wait({running.task})
         return True  # its outcome is queued: whatever is written from now on comes after it
 
-    async def drain(self, grace: float) -> None:
-        """Let attempts run for up to `grace` seconds, then interrupt what is left; return when all is recorded."""
-        try:
-            await asyncio.wait_for(self._idle.wait(), grace)
-        except TimeoutError:
-            await self.interrupt()
+    async def drain(self, grace: float, hurry: asyncio.Event) -> None:
+        """Let attempts run for up to `grace` seconds or until `hurry`, then interrupt what is left."""
+        idle = asyncio.ensure_future(self._idle.wait())
+        hurried = asyncio.ensure_future(hurry.wait())
+        await asyncio.wait({idle, hurried}, timeout=grace, return_when=asyncio.FIRST_COMPLETED)
+        for task in (idle, hurried):
+            task.cancel()
+        await self.interrupt()
 
     async def interrupt(self) -> None:
         """End every attempt now; each is given back to its job."""

@@ -159,6 +159,10 @@ class Dispatcher:
         """Whether an attempt of that job is under way."""
         return job_id in self._in_flight
 
+    def under_way(self) -> list[Job]:
+        """The jobs whose attempts are under way."""
+        return list(self._in_flight.values())
+
     def others_due(self, job: Job) -> bool:
         """Whether the destination of a job has something else to do."""
         lane = self._storage.catalog.by_id[job.lane]

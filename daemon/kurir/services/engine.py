@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from kurir.domain.conditions import Conditions
-from kurir.domain.errors import StoreFailing
+from kurir.domain.errors import StoreCorrupt, StoreFailing
 from kurir.domain.events import Events, JobChanged
 from kurir.domain.health import Standing
 from kurir.domain.job import State
@@ -104,7 +104,9 @@ class Engine:
         self.network.changed = self._conditions_changed
         self.network.reconnected = self._reconnected
         self.network.portal_gone = partial(self._release_everywhere, Hold.PORTAL)
-        Timekeeping(clock, self.storage, self.dispatcher, self._outside.events.emit, self.network.resumed)
+        self._timekeeping = Timekeeping(
+            clock, self.storage, self.dispatcher, self._outside.events.emit, self.network.resumed
+        )
 
     async def run(self) -> None:
         """Work until cancelled. Raises StoreCorrupt when the database turns out to be damaged."""
@@ -146,19 +148,20 @@ class Engine:
             self._outside.clock.look()
             self.dispatcher.resume()
 
-    async def stop(self, grace_s: float) -> None:
-        """Accept and claim nothing more, let attempts end for that long, record everything."""
+    async def drain(self, grace_s: float, hurry: asyncio.Event) -> None:
+        """Accept and claim nothing more, let attempts end for that long (or until `hurry`), record everything."""
         self.intake.stopping = True
         self.dispatcher.stop()
-        await self.delivery.drain(grace_s)
+        await self.delivery.drain(grace_s, hurry)
         self.patience.mark()
         try:
             await self.storage.outcome_now(partial(end, save=self.housekeeping.save))
-        except StoreFailing:
+        except (StoreFailing, StoreCorrupt):
             return  # the next start finds an unclean end, which it can bear
 
     async def close(self) -> None:
         """Give everything back. The store is closed last."""
+        self._timekeeping.close()
         self.agenda.close()
         await self.reader.close()
         await self.storage.close()

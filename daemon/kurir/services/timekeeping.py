@@ -25,9 +25,16 @@ class Timekeeping:
         self._dispatcher = dispatcher
         self._emit = emit
         self._resumed = resumed
+        self._closed = False
         clock.subscribe(self._on_change)
 
+    def close(self) -> None:
+        """Hear no more: the store that this wrote to is gone, the clock goes on."""
+        self._closed = True
+
     def _on_change(self, change: ClockChange) -> None:
+        if self._closed:
+            return
         trusted = self._clock.trusted()
         match change.event:
             case ClockEvent.RESUMED:

@@ -1,0 +1,314 @@
+"""The program: everything built from the settings, started and taken down in order.
+
+A run has one or more lives of the store: when a damaged database is found while running, the engine around it ends, the
+database is set aside and salvaged, and a new engine begins. The lock, the control socket and its clients outlive it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import MutableMapping
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+from kurir import __version__
+from kurir.control.events import EventStream
+from kurir.control.metrics_listener import MetricsListener
+from kurir.control.server import ControlServer
+from kurir.control.services import Services, services_of
+from kurir.domain.conditions import Conditions
+from kurir.domain.errors import ConfigurationError, StateDirectoryError, StoreCorrupt
+from kurir.domain.events import Emit, Events
+from kurir.domain.instant import Now
+from kurir.domain.network import NetworkFacts
+from kurir.logs import Folding, Level, Logger, LogSubscriber, install_handlers
+from kurir.metrics import Known, Metrics, Snapshot
+from kurir.services.agenda import Agenda
+from kurir.services.engine import Engine, Surroundings
+from kurir.services.figures import Figures
+from kurir.services.opening import Opened, open_store
+from kurir.services.registry import Registry
+from kurir.services.views import Lens
+from kurir.services.watchdog import Watchdog
+from kurir.settings.load import load
+from kurir.settings.model import Settings
+from kurir.store.salvage import salvage
+from kurir.system.bus import SystemBus
+from kurir.system.clock import SystemClock
+from kurir.system.clock_sync import Trust, read_boot_id
+from kurir.system.filesystem import Reserve, inspect
+from kurir.system.http import HttpSender
+from kurir.system.listener import ControlSocket, open_control
+from kurir.system.login1 import Sleep, SleepWatcher
+from kurir.system.netlink import KernelNetwork, on_link
+from kurir.system.networkmanager import NetworkWatcher
+from kurir.system.secrets import Secrets
+from kurir.system.service_manager import ServiceManager
+from kurir.system.state_folder import StateLock, require_folder
+
+METRICS_PORT = "metrics_port"
+RELOAD = "reload"
+
+
+class Program:
+    """One process. `run` returns when it was asked to stop and everything is recorded."""
+
+    def __init__(self, settings: Settings, path: Path | None, environ: MutableMapping[str, str], log: Logger) -> None:
+        self.settings = settings
+        self._path = path
+        self._environ = environ
+        self._log = log
+        self._manager = ServiceManager(environ)
+        self._clock = SystemClock(trust=Trust(settings.clock_trust), boot_id=read_boot_id(environ.get("KURIR_BOOT_ID")))
+        self._secrets = Secrets(settings.secrets, environ=environ, group=settings.access.group)
+        self._sender = HttpSender()
+        self._stop = asyncio.Event()
+        self._hurry = asyncio.Event()
+        self._reloaded = asyncio.Event()
+        self._watcher: NetworkWatcher | None = None
+        self._troubles: dict[str, str] = {}
+        self._engine: Engine | None = None
+        self._figures: Figures | None = None
+        self._subscribers: list[Emit] = []
+
+    async def run(self) -> None:
+        """Serve until SIGTERM or SIGINT. Raises KuriError for what prevents it."""
+        folder = self.settings.daemon.state_dir
+        require_folder(folder)
+        wal = self._local_disk(folder)
+        self._secrets.validate()
+        async with AsyncExitStack() as stack:
+            lock = StateLock.acquire(folder)
+            stack.callback(lock.release)
+            opened = open_store(folder, self._clock, wal=wal, crash_limit=self.settings.limits.crash_limit)
+            try:
+                control = open_control(self.settings.daemon.runtime_dir, self.settings.access.group, self._environ)
+            except BaseException:
+                opened.conn.close()
+                raise
+            stack.callback(control.close)
+            for warning in control.warnings:
+                self._log.warning(warning)
+            await self._serve(folder, wal, opened, control)
+
+    def _local_disk(self, folder: Path) -> bool:
+        """Whether the write-ahead log may be used. Refuses a network file system unless told otherwise."""
+        disk = inspect(folder)
+        if disk.network and not self.settings.daemon.allow_network_fs:
+            raise StateDirectoryError(
+                f"cannot use {folder}: it is on a network file system ({disk.name}), where locks and syncs cannot be"
+                " relied on; choose a local disk, or set daemon.allow_network_fs = true"
+            )
+        return not disk.network
+
+    async def _serve(self, folder: Path, wal: bool, opened: Opened, control: ControlSocket) -> None:
+        agenda = Agenda(self._clock, lambda event: None)
+        folding = Folding(self._clock.now, agenda.book)
+        install_handlers(asyncio.get_running_loop(), self._log, folding, self._redact)
+        follower = LogSubscriber(self._log, folding, self._redact, self._clock.now)
+        metrics = Metrics(self._snapshot, self._known, self._clock.now)
+        stream = EventStream(self._lens, self._clock.wall)
+        self._subscribers = [metrics.on_event, stream.take, follower.on_event]
+        server = ControlServer(stream, lambda: self.settings.access, lambda: self.settings.limits, self._defect)
+        scraped = MetricsListener(metrics.render)
+        self._hear_signals()
+        engine = self._begin(folder, opened)
+        server.serve(self._services(engine, metrics))
+        async with asyncio.TaskGroup() as around:
+            outside = around.create_task(self._watch_outside(), name="outside")
+            await server.start(*control.sockets)
+            await self._offer_metrics(scraped)
+            while True:
+                try:
+                    await self._live(engine)
+                    break
+                except* StoreCorrupt as faults:
+                    self._log.error("the database is damaged; it is set aside", error=str(faults.exceptions[0]))
+                server.serve(None)
+                await self._end(engine)
+                opened = await asyncio.to_thread(self._salvaged, folder, wal)
+                engine = self._begin(folder, opened)
+                server.serve(self._services(engine, metrics))
+            await scraped.stop()
+            await server.stop(1.0)
+            outside.cancel()
+        await self._end(engine)
+        await self._sender.close()
+        folding.flush()
+        agenda.close()
+
+    def _begin(self, folder: Path, opened: Opened) -> Engine:
+        """Build the engine of a life of the store."""
+        events = Events()
+        for subscriber in self._subscribers:
+            events.subscribe(subscriber)
+        outside = Surroundings(
+            folder=folder,
+            clock=self._clock,
+            events=events,
+            reserve=Reserve(folder / "reserve"),
+            sender=self._sender,
+            on_link=on_link,
+        )
+        engine = Engine(opened, outside, self._registry(), self._conditions())
+        if self._watcher is not None:
+            engine.network.check = self._watcher.check_connectivity
+            engine.network.report(self._watcher.facts)
+        self._adopt(engine)
+        self._engine, self._figures = engine, Figures(engine, self._clock)
+        return engine
+
+    async def _live(self, engine: Engine) -> None:
+        """Run an engine until the process is to stop. Raises (a group of) StoreCorrupt."""
+        async with asyncio.TaskGroup() as group:
+            work = group.create_task(engine.run(), name="engine")
+            watchdog = None
+            if self._manager.watchdog_ms is not None:
+                guard = Watchdog(engine.liveness, engine.agenda, self._manager.watchdog_ms, self._manager.alive)
+                watchdog = group.create_task(guard.run(), name="watchdog")
+            self._manager.ready()
+            self._manager.status("accepting and delivering")
+            await self._stop.wait()
+            self._manager.stopping()
+            await engine.drain(self._grace(), self._hurry)
+            for task in (work, watchdog):
+                if task is not None:
+                    task.cancel()
+
+    async def _end(self, engine: Engine) -> None:
+        if self._figures is not None:
+            self._figures.close()
+        self._engine = self._figures = None
+        await engine.close()
+
+    def _salvaged(self, folder: Path, wal: bool) -> Opened:
+        """Set the damaged database aside, and open the one that was saved from it."""
+        salvage(folder, Now(self._clock.now(), self._clock.wall()))
+        return open_store(folder, self._clock, wal=wal, crash_limit=self.settings.limits.crash_limit)
+
+    async def _watch_outside(self) -> None:
+        """Follow the clocks, the network, sleep and the files of secrets. Each of them may be missing."""
+        source = self.settings.network.source
+        bus = SystemBus() if source != "none" else None
+        self._watcher = NetworkWatcher(bus, KernelNetwork())
+        if self._engine is not None:
+            self._engine.network.check = self._watcher.check_connectivity
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._clock.run(), name="clock")
+            group.create_task(self._watcher.run(self._network_changed), name="network")
+            group.create_task(self._follow_secrets(), name="secrets")
+            if bus is not None:
+                group.create_task(SleepWatcher(bus).run(self._sleep_changed), name="sleep")
+
+    async def _follow_secrets(self) -> None:
+        """Hear of replaced secrets; begin anew after each reload."""
+        while True:
+            self._reloaded.clear()
+            follow = asyncio.create_task(self._secrets.run(self._secrets_changed), name="secret files")
+            again = asyncio.create_task(self._reloaded.wait(), name="reloaded")
+            try:
+                await asyncio.wait({follow, again}, return_when=asyncio.FIRST_COMPLETED)
+                if follow.done() and (fault := follow.exception()) is not None:
+                    self._log.warning("secret files are not watched; they are read for each request", error=str(fault))
+                    await again
+            finally:
+                follow.cancel()
+                again.cancel()
+                await asyncio.wait({follow, again})
+
+    def reload(self) -> None:
+        """Take over a changed configuration. One that cannot be used changes nothing, and says why."""
+        self._manager.reloading()
+        try:
+            settings = load(self._path, environ=self._environ, uid=os.geteuid())
+            secrets = self._secrets.reconfigured(settings.secrets, group=settings.access.group)
+            secrets.validate()
+        except ConfigurationError as fault:
+            self._log.error("cannot reload; the old configuration goes on", error=str(fault))
+            self._troubles[RELOAD] = f"the last reload failed: {fault}"
+            self._manager.ready()
+            return
+        self._troubles.pop(RELOAD, None)
+        self.settings, self._secrets = settings, secrets
+        self._log.set_level(Level[settings.daemon.log_level.upper()])
+        if self._engine is not None:
+            self._adopt(self._engine)
+            self._engine.secrets_changed(secrets.refresh())
+        self._reloaded.set()
+        self._log.info("reloaded")
+        self._manager.ready()
+
+    def _adopt(self, engine: Engine) -> None:
+        engine.adopt(self._registry(), self._conditions(), self._secrets, self.settings.network.reconnect_spread)
+
+    def _registry(self) -> Registry:
+        settings = self.settings
+        return Registry(
+            topics=settings.topics,
+            destinations=settings.destinations,
+            access=settings.access,
+            limits=settings.limits,
+            retention=settings.retention,
+        )
+
+    def _conditions(self) -> Conditions:
+        return Conditions(
+            metered_when_unknown=self.settings.network.metered_when_unknown, low_battery=self.settings.power.low_battery
+        )
+
+    def _services(self, engine: Engine, metrics: Metrics) -> Services:
+        return services_of(
+            engine, self._clock, version=__version__, metrics=metrics.render, troubles=self._troubles.items
+        )
+
+    async def _offer_metrics(self, listener: MetricsListener) -> None:
+        if self.settings.metrics_listen is None:
+            return
+        fault = await listener.start(*self.settings.metrics_listen)
+        if fault is not None:
+            self._troubles[METRICS_PORT] = fault
+            self._log.warning("metrics are not served over TCP", error=fault)
+
+    def _hear_signals(self) -> None:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._asked_to_stop)
+        loop.add_signal_handler(signal.SIGHUP, self.reload)
+
+    def _asked_to_stop(self) -> None:
+        """The first request drains, the second one interrupts what is still under way."""
+        if self._stop.is_set():
+            self._hurry.set()
+        self._stop.set()
+
+    def _grace(self) -> float:
+        return self.settings.daemon.stop_grace / 1000
+
+    def _network_changed(self, facts: NetworkFacts) -> None:
+        if self._engine is not None:
+            self._engine.network.report(facts)
+
+    def _sleep_changed(self, state: Sleep) -> None:
+        if self._engine is not None:
+            self._engine.sleeping(state)
+
+    def _secrets_changed(self, names: frozenset[str]) -> None:
+        if self._engine is not None:
+            self._engine.secrets_changed(names)
+
+    def _snapshot(self) -> Snapshot:
+        return Snapshot() if self._figures is None else self._figures.snapshot(tuple(self._troubles))
+
+    def _known(self) -> Known:
+        return Known(self.settings.topics, self.settings.destinations)
+
+    def _redact(self, text: str) -> str:
+        return self._secrets.redact(text)
+
+    def _lens(self) -> Lens:
+        return Lens(self._registry(), Now(self._clock.now(), self._clock.wall()))
+
+    def _defect(self, where: str, fault: Exception) -> None:
+        self._log.error("a request failed because of a defect of kurird", where=where, error=repr(fault))
