@@ -70,9 +70,14 @@ def _operation(endpoint: Endpoint, known: dict[type[Struct], dict[str, Any]]) ->
     if endpoint.takes:
         operation["requestBody"] = {
             "required": any(_required(type_) for type_ in endpoint.takes.values()),
-            "content": {media.value: _content(media, type_, known) for media, type_ in endpoint.takes.items()},
+            "content": {_named(media): _content(media, type_, known) for media, type_ in endpoint.takes.items()},
         }
     return operation
+
+
+def _named(media: Media) -> str:
+    """The media type of a request. A payload may have any, and no tool can make a body of every type."""
+    return "application/octet-stream" if media is Media.BYTES else media.value
 
 
 def _required(type_: type[Struct] | None) -> bool:
