@@ -63,11 +63,14 @@ class Carver:
         if self._wal >= 0:
             os.close(self._wal)
 
-    def records(self) -> Iterator[Record]:
-        """Every record of every page that still looks like a page of rows."""
+    def records(self, tables: frozenset[int], indexes: frozenset[int]) -> Iterator[Record]:
+        """Every record with so many columns, of every page that still looks like one of a table or of an index.
+
+        (A table without row ids is stored like an index.)
+        """
         for number in range(1, max(self._pages, *self._frames, 0) + 1):
             if not self._free(number):
-                yield from self._of_page(self._page(number), 100 if number == 1 else 0)
+                yield from self._of_page(self._page(number), 100 if number == 1 else 0, tables, indexes)
 
     def _page(self, number: int) -> bytes:
         offset = self._frames.get(number)
@@ -102,7 +105,7 @@ class Carver:
         known = self._maps[at]
         return known is not None and number > at and known[5 * (number - at - 1)] == _FREE
 
-    def _of_page(self, page: bytes, start: int) -> Iterator[Record]:
+    def _of_page(self, page: bytes, start: int, tables: frozenset[int], indexes: frozenset[int]) -> Iterator[Record]:
         if len(page) < self._size:
             return
         kind = page[start]
@@ -112,11 +115,15 @@ class Carver:
         pointers = start + (12 if kind == _INDEX_INTERIOR else 8)
         if pointers + 2 * cells > len(page):
             return
-        for at in struct.unpack_from(f">{cells}H", page, pointers):
+        widths = tables if kind == _TABLE_LEAF else indexes
+        for at in struct.unpack_from(f">{cells}H", page, pointers) if widths else ():
             with suppress(Damaged, IndexError, struct.error):
-                yield self._cell(page, at, kind)
+                record = self._cell(page, at, kind, widths)
+                if record is None:
+                    return  # the page belongs to one tree: all of its records have as many columns
+                yield record
 
-    def _cell(self, page: bytes, at: int, kind: int) -> Record:
+    def _cell(self, page: bytes, at: int, kind: int, widths: frozenset[int]) -> Record | None:
         if kind == _INDEX_INTERIOR:
             at += 4
         length, at = _varint(page, at)
@@ -125,7 +132,9 @@ class Carver:
             rowid, at = _varint(page, at)
         if length > _MAX_RECORD:
             raise Damaged
-        return Record(rowid, _values(self._payload(page, at, length, table=kind == _TABLE_LEAF)))
+        payload = self._payload(page, at, length, table=kind == _TABLE_LEAF)
+        types, at = _types(payload)
+        return Record(rowid, _values(payload, at, types)) if len(types) in widths else None
 
     def _payload(self, page: bytes, at: int, length: int, *, table: bool) -> bytes:
         usable = self._size
@@ -170,7 +179,8 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
     return value - (1 << 64) if value >> 63 else value, at + 9
 
 
-def _values(payload: bytes) -> tuple[Value, ...]:
+def _types(payload: bytes) -> tuple[list[int], int]:
+    """The types of a record's columns, and where their values begin."""
     header, at = _varint(payload, 0)
     if not 1 <= header <= len(payload):
         raise Damaged
@@ -178,8 +188,11 @@ def _values(payload: bytes) -> tuple[Value, ...]:
     while at < header:
         serial, at = _varint(payload, at)
         types.append(serial)
+    return types, header
+
+
+def _values(payload: bytes, at: int, types: list[int]) -> tuple[Value, ...]:
     values: list[Value] = []
-    at = header
     for serial in types:
         value, at = _value(payload, at, serial)
         values.append(value)

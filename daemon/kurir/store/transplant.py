@@ -82,11 +82,13 @@ class Transplant:
     def carve(self, pages: Carver) -> None:
         """Carry over what stands in pages that no tree leads to any more."""
         shapes = {table: self._shape(table) for table in ("jobs", *_CARVED_LATER)}
-        for record in pages.records():
+        for record in pages.records(frozenset({len(shapes["jobs"].names)}), frozenset()):
             row = shapes["jobs"].row(record)
             if row is not None:
                 self._newer(shapes["jobs"].names, row)
-        for record in pages.records():
+        tables = frozenset(len(shapes[table].names) for table in _CARVED_LATER if table in _ROW_IDS)
+        indexes = frozenset(len(shapes[table].names) for table in _CARVED_LATER if table not in _ROW_IDS)
+        for record in pages.records(tables, indexes):
             for table in _CARVED_LATER:
                 row = shapes[table].row(record)
                 if row is not None:
@@ -256,6 +258,10 @@ class Transplant:
 def _clean(row: Row) -> Row:
     """The row with a sign of replacement for each byte that is no text."""
     return tuple(
-        value.encode("utf-8", "surrogateescape").decode("utf-8", "replace") if isinstance(value, str) else value
-        for value in row
+        [
+            value.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+            if isinstance(value, str) and not value.isascii()
+            else value
+            for value in row
+        ]
     )
