@@ -10,12 +10,12 @@ LONGEST: Final = 500
 Value = str | int | float | bool | None
 
 
-def clean(text: str) -> str:
+def clean(text: str, longest: int = LONGEST) -> str:
     """The text itself where it is harmless; else cut, with what is not printable (lone surrogates too) as escapes."""
-    if len(text) <= LONGEST and text.isprintable():
+    if len(text) <= longest and text.isprintable():
         return text
-    shown = "".join(char if char.isprintable() else _escape(char) for char in text[:LONGEST])
-    return shown if len(text) <= LONGEST and len(shown) <= LONGEST else shown[: LONGEST - 1] + "…"
+    shown = "".join(char if char.isprintable() else _escape(char) for char in text[:longest])
+    return shown if len(text) <= longest and len(shown) <= longest else shown[: longest - 1] + "…"
 
 
 def clean_value(value: object) -> Value:

@@ -31,10 +31,13 @@ from kurir.domain.events import (
     SubmitRepeated,
 )
 from kurir.domain.job import ADHOC_TOPIC, Job, Place
-from kurir.logs.clean import clean, clean_value
+from kurir.logs.clean import LONGEST, clean, clean_value
 from kurir.logs.folding import Folding
 from kurir.logs.formats import Fields
 from kurir.logs.logger import Level, Logger
+
+REPEATED: Final = 200
+"""The most characters of an error that may be said once a minute: a day of it stays below a megabyte."""
 
 Handler = Callable[[Any], None]
 
@@ -112,12 +115,12 @@ class LogSubscriber:
             self._folding.tell((destination, event.error_kind or verdict), partial(self._failed, event))
 
     def _failed(self, event: AttemptEnded, left_out: int) -> None:
-        fields = self._attempt_fields(event)
+        fields = self._attempt_fields(event, REPEATED)
         if left_out:
             fields["more_like_it"] = left_out
         self._logger.queue(Level.INFO, "attempt", fields)
 
-    def _attempt_fields(self, event: AttemptEnded) -> Fields:
+    def _attempt_fields(self, event: AttemptEnded, longest: int = LONGEST) -> Fields:
         job = event.job
         fields = _job_fields(job)
         fields["owner"] = job.owner
@@ -132,7 +135,7 @@ class LogSubscriber:
         if event.error_kind is not None:
             fields["error_kind"] = event.error_kind
         if event.error is not None:
-            fields["error"] = clean(self._redact(event.error))
+            fields["error"] = clean(self._redact(event.error), longest)
         if event.replayed:
             fields["replayed"] = True
         return fields
@@ -167,7 +170,7 @@ class LogSubscriber:
         self._logger.queue(Level.DEBUG, "attempt begins", {**_job_fields(event.job), "attempt": event.job.attempts})
 
     def _change(self, level: Level, text: str, event: Event) -> None:
-        """Something outside is different: once per change. Of origins of ad-hoc jobs there is no end: they are folded."""
+        """Something outside changed: a line each. Of origins of ad-hoc jobs there is no end: they are folded."""
         if isinstance(event, NetworkChanged | StoreDegraded) and self._last.get(type(event)) == event:
             return
         self._last[type(event)] = event
