@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 
@@ -19,7 +19,7 @@ from kurir.domain.instant import Now
 from kurir.domain.job import Job, State
 from kurir.domain.policy import Limits, Pick
 from kurir.services.agenda import Agenda
-from kurir.services.gates import Gates
+from kurir.services.gates import RECONNECT, Gates
 from kurir.services.ring import Ring
 from kurir.services.storage import Storage
 from kurir.store.claim import Claimed, Claims, LaneClaim, Target, Turn, claim, target_of
@@ -34,6 +34,12 @@ YOUNG = 5_000
 
 ALONE = 10_000
 """How long a job that may have crashed the process is given to do it again before others start beside it, in ms."""
+
+KEPT_FREE = 8
+"""One slot in so many is never given to a destination that is alone: it may hang, and somebody else may come."""
+
+FEW = 4
+"""With fewer slots than this none is kept free."""
 
 _BOOKING = "dispatch"
 
@@ -61,6 +67,7 @@ class Dispatcher:
         self._busy: dict[Target, int] = {}
         self._young: deque[tuple[int, int]] = deque()
         self._claims_of: dict[int, int] = {}
+        self._tried: dict[int, tuple[int, int]] = {}  # by lane: priority and id of the job that was started last
         self._leases: Iterator[int] = iter(())
         self._suspects: deque[Suspect] = deque()
         self._alone_until: int | None = None
@@ -112,8 +119,9 @@ class Dispatcher:
         now = self._clock.now()
         if not self._young or self._young[-1][0] < now - YOUNG // 20:
             self._young.append((now, job.id))
-            while self._young and self._young[0][0] < now - YOUNG:
-                self._young.popleft()
+        shut = self._ring.shut_lanes()
+        spread = [lane for lane in ready if lane in shut and shut[lane].kind == RECONNECT]
+        self._ring.reopen(spread, dict.fromkeys(spread, job.owner))
         self.gained(ready, job.due_at)
 
     def gained(self, ready: Iterable[int], due_at: int | None = None) -> None:
@@ -206,70 +214,89 @@ class Dispatcher:
         if free <= 0 or (self._alone_until is not None and now < self._alone_until):
             return [], [], set()
         if self._suspects:
-            suspect = self._suspect_to_go(now)
-            if suspect is not None:
-                return suspect, [], set()
+            turn = self._suspect_to_go(now)
+            if turn is not None:
+                return turn[0], [], turn[1]
         return [], *self._share(free, now)
 
-    def _suspect_to_go(self, now: int) -> list[int] | None:
+    def _suspect_to_go(self, now: int) -> tuple[list[int], set[int]] | None:
         """A job that may have crashed the process goes while nothing else is under way. None: no such job can go."""
         for _ in range(len(self._suspects)):
             suspect = self._suspects[0]
             lane = self._storage.catalog.by_id.get(suspect.lane)
-            if lane is not None and self._gates.lane(lane, now).room > 0:
+            gate = self._gates.lane(lane, now) if lane is not None else None
+            if gate is not None and gate.room > 0:
                 if self._in_flight:
-                    return []  # let what is under way end first; nothing new starts beside it
+                    return [], set()  # let what is under way end first; nothing new starts beside it
                 self._suspects.popleft()
                 self._alone_until = now + ALONE
-                return [suspect.id]
+                return [suspect.id], {suspect.lane} if gate.probe else set()
             self._suspects.rotate(-1)
         return None
 
     def _share(self, free: int, now: int) -> tuple[list[LaneClaim], set[int]]:
         """Divide the free slots among the lanes that are open, one destination at most half while others wait."""
         open_lanes: list[tuple[int, int, bool, bool]] = []
+        second: list[tuple[int, int, bool, bool]] = []  # of destinations that have their half already
+        taken = Counter(job.destination for job in self._in_flight.values())
+        half = max(1, self.limits.in_flight // 2)
         shut: list[tuple[int, Gate]] = []
         left: dict[str, int] = {}
+        some_young = self._young_since(now) is not None
         known = self._storage.catalog.by_id
         for lane_id in self._ring.in_turn():
             if len(open_lanes) >= free:
                 break
             gate = self._gates.lane(known[lane_id], now)
             room = min(gate.room, left.get(known[lane_id].destination, gate.room))
-            young = gate.young_only and bool(self._young) and self._young[-1][0] >= now - YOUNG
+            young = gate.young_only and some_young
             if gate.shut is not None and not young:
                 shut.append((lane_id, gate.shut))
             elif room > 0:
-                left[known[lane_id].destination] = room - 1
-                open_lanes.append((lane_id, room, gate.probe, young))
+                destination = known[lane_id].destination
+                left[destination] = room - 1
+                (open_lanes if taken[destination] < half else second).append((lane_id, room, gate.probe, young))
         for lane_id, why in shut:
             self._ring.shut(lane_id, why)
-        return self._divide(open_lanes, free)
+        return self._divide(open_lanes + second, free, taken)
 
-    def _divide(self, open_lanes: list[tuple[int, int, bool, bool]], free: int) -> tuple[list[LaneClaim], set[int]]:
+    def _divide(
+        self, open_lanes: list[tuple[int, int, bool, bool]], free: int, taken: Counter[str]
+    ) -> tuple[list[LaneClaim], set[int]]:
         known = self._storage.catalog.by_id
         several = len({known[lane].destination for lane, *_ in open_lanes}) > 1
-        cap = max(1, self.limits.in_flight // 2) if several else self.limits.in_flight
+        slots = self.limits.in_flight
+        cap = max(1, slots // 2 if several else slots - (max(1, slots // KEPT_FREE) if slots >= FEW else 0))
         granted: dict[str, int] = {}
         wanted: list[LaneClaim] = []
         probes: set[int] = set()
         for position, (lane, room, probe, young) in enumerate(open_lanes):
             destination = known[lane].destination
             share = max(1, free // (len(open_lanes) - position))
-            under_way = sum(1 for job in self._in_flight.values() if job.destination == destination) if several else 0
-            want = min(share, room - granted.get(destination, 0), cap - under_way - granted.get(destination, 0), free)
+            given = granted.get(destination, 0)
+            want = min(share, room - given, cap - taken[destination] - given, free)
             if want <= 0:
                 continue
             free -= want
-            granted[destination] = granted.get(destination, 0) + want
-            wanted += self._turns(lane, want, young)
+            granted[destination] = given + want
+            self._ring.served(lane)
             if probe:
                 probes.add(lane)
+            if young:
+                wanted.append(LaneClaim(lane, want, since=self._young[0][1]))
+            elif probe:
+                wanted.append(LaneClaim(lane, want, past=self._tried.get(lane)))
+            else:
+                wanted += self._turns(lane, want)
         return wanted, probes
 
-    def _turns(self, lane: int, want: int, young: bool) -> list[LaneClaim]:
-        if young:
-            return [LaneClaim(lane, want, since=self._young[0][1])]
+    def _young_since(self, now: int) -> int | None:
+        """The id of the first job that was accepted a moment ago; None: nothing was."""
+        while self._young and self._young[0][0] < now - YOUNG:
+            self._young.popleft()
+        return self._young[0][1] if self._young else None
+
+    def _turns(self, lane: int, want: int) -> list[LaneClaim]:
         topic = self._gates.registry.topic(self._storage.catalog.by_id[lane].topic)
         turn = Turn.NEWEST if topic is not None and topic.order is Pick.NEWEST else Turn.PRIORITY
         before = self._claims_of.get(lane, 0)
@@ -294,6 +321,8 @@ class Dispatcher:
             self._ring.drop(lane)
         for lane in claims.promoted:
             self._add(lane)
+        for lane in claims.aged:
+            self._shut_again(lane)
         self._next_due = claims.next_due
         for job in claims.ended:
             self._emit(JobChanged(job, State.PENDING, (self._clock.now() - job.accepted_at) / 1000))
@@ -314,6 +343,7 @@ class Dispatcher:
         target = target_of(job)
         if target is not None:
             self._busy[target] = job.id
+        self._tried[job.lane] = (job.priority, job.id)
         self._gates.started(self._storage.catalog.by_id[job.lane], now)
         self._emit(JobClaimed(job))
         self._start(claimed, probe)
@@ -322,6 +352,12 @@ class Dispatcher:
         known = self._storage.catalog.by_id.get(lane)
         if known is not None:
             self._ring.add(lane, known.owner)
+
+    def _shut_again(self, lane: int) -> None:
+        """No young job is left in a lane whose others wait for the end of the spread."""
+        why = self._gates.lane(self._storage.catalog.by_id[lane], self._clock.now()).shut
+        if why is not None and self._ring.has(lane):
+            self._ring.shut(lane, why)
 
     def _reopen_due(self, now: int) -> None:
         due = self._ring.due(now)

@@ -18,6 +18,9 @@ from kurir.services.registry import Registry, health_key, needs_of, place
 from kurir.store.catalog import Lane
 from kurir.system.clock import Clock
 
+RECONNECT = "reconnect"
+"""The kind of the gate that spreads the first attempts after a reconnect. Young jobs pass it."""
+
 
 @dataclass(slots=True)
 class Health:
@@ -102,7 +105,7 @@ class Gates:
         if probe or health.breaker.cautious:
             room = 1
         if now < health.resume_at:
-            gate = Gate(Pass.SHUT, "reconnect", "spread out after a reconnect", health.resume_at)
+            gate = Gate(Pass.SHUT, RECONNECT, "spread out after a reconnect", health.resume_at)
             return LaneGate(room, probe, gate, young_only=True)
         return LaneGate(room, probe)
 
@@ -118,7 +121,7 @@ class Gates:
         if health.in_flight >= destination.concurrency or (topic.concurrency and load.in_flight >= topic.concurrency):
             found.append(Gate(Pass.SHUT, "concurrency", self._busy(topic, destination, load)))
         if now < health.resume_at:
-            found.append(Gate(Pass.SHUT, "reconnect", "spread out after a reconnect", health.resume_at))
+            found.append(Gate(Pass.SHUT, RECONNECT, "spread out after a reconnect", health.resume_at))
         return [gate for gate in found if gate.passes is Pass.SHUT]
 
     def tryable(self, lane: Lane, now: int) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Iterator
 
 from kurir.domain.health import Gate
@@ -56,23 +56,21 @@ class Ring:
         return self._shut
 
     def in_turn(self) -> Iterator[int]:
-        """Each ready lane once, one of each owner in turn; who is served moves to the back."""
-        seen: set[int] = set()
-        while True:
-            progress = False
-            for owner in list(self._owners):
-                lanes = self._owners.get(owner)
-                lane = next((candidate for candidate in lanes if candidate not in seen), None) if lanes else None
-                if lanes is None or lane is None:
-                    continue
-                lanes.move_to_end(lane)
-                if owner in self._owners:
-                    self._owners.move_to_end(owner)
-                seen.add(lane)
-                progress = True
+        """Each ready lane once, one of each owner in turn. The ring must not change meanwhile."""
+        owners = deque(iter(lanes) for lanes in self._owners.values())
+        while owners:
+            lanes = owners.popleft()
+            lane = next(lanes, None)
+            if lane is not None:
                 yield lane
-            if not progress:
-                return
+                owners.append(lanes)
+
+    def served(self, lane: int) -> None:
+        """The lane may send: it and its owner come last from now on. Who got nothing keeps their turn."""
+        owner = self._owner_of.get(lane)
+        if owner is not None:
+            self._owners[owner].move_to_end(lane)
+            self._owners.move_to_end(owner)
 
     def __len__(self) -> int:
         return len(self._owner_of)

@@ -33,12 +33,17 @@ class Turn(Enum):
 
 @dataclass(frozen=True, slots=True)
 class LaneClaim:
-    """So many jobs of one lane. `since`: only jobs accepted since this id (right after a reconnect)."""
+    """So many jobs of one lane.
+
+    `since`: only jobs accepted since this id (right after a reconnect). `past`: priority and id of the job that was
+    tried last, to go on behind it (a probe, which must not be spent on the same job again and again).
+    """
 
     lane: int
     want: int
     turn: Turn = Turn.PRIORITY
     since: int | None = None
+    past: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +60,7 @@ class Claims:
 
     claimed: list[Claimed] = field(default_factory=list)
     drained: list[int] = field(default_factory=list)  # lanes with nothing ready any more
+    aged: list[int] = field(default_factory=list)  # lanes in which all that is left is older than was asked for
     promoted: set[int] = field(default_factory=set)  # lanes that gained a ready job
     ended: list[Job] = field(default_factory=list)  # unwanted, expired or undecodable, as they are now
     next_due: int | None = None
@@ -88,8 +94,8 @@ def claim(
         claiming.take(tx.conn.execute(_SQL["suspect"], (suspect,)).fetchall())
     for lane_claim in wanted:
         rows = _candidates(tx, lane_claim)
-        if len(rows) < lane_claim.want and lane_claim.since is None:
-            result.drained.append(lane_claim.lane)
+        if len(rows) < lane_claim.want:
+            (result.drained if lane_claim.since is None else result.aged).append(lane_claim.lane)
         if claiming.take(rows) < len(rows):
             result.promoted.add(lane_claim.lane)  # some stepped aside: look again
     row = tx.conn.execute(_SQL["next_due"]).fetchone()
@@ -101,9 +107,20 @@ def _candidates(tx: Tx, wanted: LaneClaim) -> list[tuple[Any, ...]]:
     run = tx.conn.execute
     if wanted.since is not None:
         return run(_SQL["ready_since"], (wanted.lane, wanted.since, wanted.want)).fetchall()
+    if wanted.past is not None and (rows := _past(tx, wanted, *wanted.past)):
+        return rows
     if wanted.turn is Turn.PRIORITY:
         return run(_SQL["ready_in_turn"], (wanted.lane, wanted.want)).fetchall()
     return _newest(tx, wanted) if wanted.turn is Turn.NEWEST else _oldest(tx, wanted)
+
+
+def _past(tx: Tx, wanted: LaneClaim, priority: int, turn: int) -> list[tuple[Any, ...]]:
+    """What comes after a place in the lane; nothing at its end."""
+    rows = tx.conn.execute(_SQL["ready_past"], (wanted.lane, priority, turn, wanted.want)).fetchall()
+    level = None if rows else tx.conn.execute(_SQL["next_priority"], (wanted.lane, priority)).fetchone()
+    if level is not None:
+        rows = tx.conn.execute(_SQL["ready_at_priority"], (wanted.lane, level[0], wanted.want)).fetchall()
+    return rows
 
 
 def _newest(tx: Tx, wanted: LaneClaim) -> list[tuple[Any, ...]]:

@@ -50,6 +50,10 @@ SELECT priority FROM jobs INDEXED BY jobs_ready WHERE lane = ? AND state = 0 AND
 SELECT {columns}, (SELECT body FROM bodies WHERE job = jobs.id) FROM jobs INDEXED BY jobs_ready
 WHERE lane = ? AND state = 0 AND priority = ? ORDER BY turn LIMIT ?;
 
+-- name: ready_past
+SELECT {columns}, (SELECT body FROM bodies WHERE job = jobs.id) FROM jobs INDEXED BY jobs_ready
+WHERE lane = ? AND state = 0 AND priority = ? AND turn > ? ORDER BY turn LIMIT ?;
+
 -- name: ready_newest_at_priority
 SELECT {columns}, (SELECT body FROM bodies WHERE job = jobs.id) FROM jobs INDEXED BY jobs_ready
 WHERE lane = ? AND state = 0 AND priority = ? ORDER BY turn DESC LIMIT ?;
