@@ -160,9 +160,11 @@ class Gates:
             case Interrupted():
                 return Ended()
             case Unreachable() | RetryLater(sick=True):
-                health.backed_off = True
                 if health.breaker.failed(job.id, now, others_due=others_due()):
                     self.emit(DestinationOpened(_public(lane), verdict.detail))
+                # A failure of this job alone is no outage: its backoff must not end with another one's success.
+                if health.breaker.opened or isinstance(verdict, Unreachable):
+                    health.backed_off = True
                 held = self._asked_pause(health, verdict, now) if isinstance(verdict, RetryLater) else ()
                 return Ended(held=held)
             case HoldDestination():
