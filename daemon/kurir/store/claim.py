@@ -201,18 +201,6 @@ class _Claiming:
         )
         return True
 
-    def _expired(self, job: Job) -> bool:
-        """Its time ran out, perhaps while the device slept, and nobody has ended it yet."""
-        now = self.now
-        if job.expires_at is None or job.expires_at > now.device:
-            return False
-        error = JobError(ErrorKind.EXPIRED, "it was not delivered before it expired", now.wall)
-        self.result.promoted |= end_row(self.tx, job, Place.DEAD, now, error=error)
-        self.result.ended.append(
-            replace(job, place=Place.DEAD, reason=None, last_error=error, ended_at=now.device, wall_ended=now.wall)
-        )
-        return True
-
     def _unwanted(self, job: Job) -> bool:
         """What it wanted to do is no longer wanted: it ends as cancelled, with that reason."""
         if job.unless is None or not _no_longer_wanted(self.tx, job):
