@@ -10,7 +10,7 @@ import asyncio
 import os
 import signal
 from collections.abc import MutableMapping
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 
 from kurir import __version__
@@ -37,7 +37,7 @@ from kurir.settings.model import Settings
 from kurir.store.salvage import salvage
 from kurir.system.bus import SystemBus
 from kurir.system.clock import SystemClock
-from kurir.system.clock_sync import Trust, read_boot_id
+from kurir.system.clock_sync import Trust, kernel_synchronised, read_boot_id
 from kurir.system.filesystem import Reserve, inspect
 from kurir.system.http import HttpSender
 from kurir.system.listener import ControlSocket, open_control
@@ -47,6 +47,7 @@ from kurir.system.networkmanager import NetworkWatcher
 from kurir.system.secrets import Secrets
 from kurir.system.service_manager import ServiceManager
 from kurir.system.state_folder import StateLock, require_folder
+from kurir.system.timedate1 import ntp_synchronised
 
 METRICS_PORT = "metrics_port"
 RELOAD = "reload"
@@ -67,6 +68,7 @@ class Program:
         self._stop = asyncio.Event()
         self._hurry = asyncio.Event()
         self._reloaded = asyncio.Event()
+        self._network_news = asyncio.Event()
         self._watcher: NetworkWatcher | None = None
         self._troubles: dict[str, str] = {}
         self._engine: Engine | None = None
@@ -144,11 +146,14 @@ class Program:
         events = Events()
         for subscriber in self._subscribers:
             events.subscribe(subscriber)
+        reserve = Reserve(folder / "reserve")
+        with suppress(OSError):  # without it outcomes have less room on a full disk, and nothing else changes
+            reserve.take()
         outside = Surroundings(
             folder=folder,
             clock=self._clock,
             events=events,
-            reserve=Reserve(folder / "reserve"),
+            reserve=reserve,
             sender=self._sender,
             on_link=on_link,
         )
@@ -197,10 +202,20 @@ class Program:
             self._engine.network.check = self._watcher.check_connectivity
         async with asyncio.TaskGroup() as group:
             group.create_task(self._clock.run(), name="clock")
+            if bus is not None and kernel_synchronised() is None:
+                group.create_task(self._ask_timedate(bus), name="timedate1")
             group.create_task(self._watcher.run(self._network_changed), name="network")
             group.create_task(self._follow_secrets(), name="secrets")
             if bus is not None:
                 group.create_task(SleepWatcher(bus).run(self._sleep_changed), name="sleep")
+
+    async def _ask_timedate(self, bus: SystemBus) -> None:
+        """A sandbox hides the kernel's word on the clock: take that of the time service, at each change of network."""
+        while not self._clock.trusted():
+            if await ntp_synchronised(bus):
+                self._clock.vouch()
+            self._network_news.clear()
+            await self._network_news.wait()
 
     async def _follow_secrets(self) -> None:
         """Hear of replaced secrets; begin anew after each reload."""
@@ -287,6 +302,7 @@ class Program:
         return self.settings.daemon.stop_grace / 1000
 
     def _network_changed(self, facts: NetworkFacts) -> None:
+        self._network_news.set()
         if self._engine is not None:
             self._engine.network.report(facts)
 

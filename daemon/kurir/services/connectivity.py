@@ -108,5 +108,5 @@ class NetworkWatch:
 def _other_way(before: NetworkFacts, now: NetworkFacts) -> bool:
     """Whether packets take another way to the Internet than before."""
     if before.kernel is not None and now.kernel is not None:
-        return now.kernel.routes != before.kernel.routes and bool(now.kernel.routes)
+        return now.kernel.path != before.kernel.path and bool(now.kernel.path)
     return now.primary is not None and before.primary is not None and now.primary != before.primary

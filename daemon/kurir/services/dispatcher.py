@@ -32,8 +32,11 @@ AGEING = 8
 YOUNG = 5_000
 """A job accepted less than this many milliseconds ago does not wait for the spread after a reconnect."""
 
-ALONE = 10_000
+ALONE = 2_000
 """How long a job that may have crashed the process is given to do it again before others start beside it, in ms."""
+
+DRAIN_AGAIN = 30_000
+"""If attempts do not end in time for such a job to go alone, others go on for this long before the next try, in ms."""
 
 KEPT_FREE = 8
 """One slot in so many is never given to a destination that is alone: it may hang, and somebody else may come."""
@@ -71,6 +74,8 @@ class Dispatcher:
         self._leases: Iterator[int] = iter(())
         self._suspects: deque[Suspect] = deque()
         self._alone_until: int | None = None
+        self._drain_until: int | None = None
+        self._drain_again = 0
         self._claiming = False
         self._again = False
         self._stopped = True
@@ -227,12 +232,24 @@ class Dispatcher:
             gate = self._gates.lane(lane, now) if lane is not None else None
             if gate is not None and gate.room > 0:
                 if self._in_flight:
-                    return [], set()  # let what is under way end first; nothing new starts beside it
+                    return ([], set()) if self._draining(now) else None
                 self._suspects.popleft()
+                self._drain_until = None
                 self._alone_until = now + ALONE
                 return [suspect.id], {suspect.lane} if gate.probe else set()
             self._suspects.rotate(-1)
         return None
+
+    def _draining(self, now: int) -> bool:
+        """Whether to start nothing for a moment, so that a suspect can go alone; not for longer than that moment."""
+        if now < self._drain_again:
+            return False
+        if self._drain_until is None:
+            self._drain_until = now + ALONE
+        if now < self._drain_until:
+            return True
+        self._drain_until, self._drain_again = None, now + DRAIN_AGAIN
+        return False
 
     def _share(self, free: int, now: int) -> tuple[list[LaneClaim], set[int]]:
         """Divide the free slots among the lanes that are open, one destination at most half while others wait."""
@@ -366,7 +383,11 @@ class Dispatcher:
             self._ring.reopen(due, {lane: known[lane].owner for lane in due})
 
     def _book(self) -> None:
-        instants = [at for at in (self._next_due, self._ring.next_look(), self._alone_until) if at is not None]
+        instants = [
+            at
+            for at in (self._next_due, self._ring.next_look(), self._alone_until, self._drain_until)
+            if at is not None
+        ]
         self._agenda.book(_BOOKING, min(instants, default=None), self.wake)
 
     def _report(self) -> None:

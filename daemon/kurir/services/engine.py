@@ -104,9 +104,10 @@ class Engine:
         self.network.changed = self._conditions_changed
         self.network.reconnected = self._reconnected
         self.network.portal_gone = partial(self._release_everywhere, Hold.PORTAL)
-        self._timekeeping = Timekeeping(
-            clock, self.storage, self.dispatcher, self._outside.events.emit, self.network.resumed
-        )
+        self._timekeeping = Timekeeping(clock, self.storage, self.dispatcher, self._outside.events.emit, self.patience)
+        self._timekeeping.resumed = self.network.resumed
+        self.intake.new_lane = self.patience.look
+        self.operations.pauses_changed = self._conditions_changed
 
     async def run(self) -> None:
         """Work until cancelled. Raises StoreCorrupt when the database turns out to be damaged."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import partial
@@ -66,6 +66,7 @@ class Intake:
         self._clock = clock
         self._emit = emit
         self.stopping = False
+        self.new_lane: Callable[[int], None] = lambda lane: None
 
     async def submit(self, peer: Peer, submission: Submission, *, body: bytes | None = None) -> Receipt:
         """Accept one job. `body`: the payload, where it did not come as a member. Raises Refused."""
@@ -161,7 +162,10 @@ class Intake:
                 return Receipt(How.REMEMBERED, result.uid, result.place.state, None)
 
     def _announce(self, result: Inserted, new: NewJob) -> None:
-        self._storage.catalog.learn(result.job.lane, (new.topic, new.destination, new.owner, new.needs))
+        lane = result.job.lane
+        if lane not in self._storage.catalog.by_id:
+            self._storage.catalog.learn(lane, (new.topic, new.destination, new.owner, new.needs))
+            self.new_lane(lane)
         self._emit(JobAccepted(result.job))
         for gone in (*result.cancelled, *result.dropped):
             self._emit(JobChanged(gone, State.PENDING, (self._clock.now() - gone.accepted_at) / 1000))

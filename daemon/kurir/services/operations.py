@@ -61,6 +61,7 @@ class Operations:
         self._flushed: dict[int, int] = {}
         self._waiting: dict[bytes, set[asyncio.Future[None]]] = {}
         self.emit: Emit = lambda event: None
+        self.pauses_changed: Callable[[], None] = lambda: None
         self.expires: Callable[[Job], None] = lambda job: None
 
     def listen(self, events: Events) -> None:
@@ -139,14 +140,14 @@ class Operations:
         self._known(kind, name)
         await self._storage.promise(lambda tx: tx.conn.execute(_TABLES["pause"], (kind, name)) and None)
         self._paused(kind).add(name)
-        self._dispatcher.look_again()
+        self.pauses_changed()
 
     async def resume(self, kind: str, name: str) -> None:
         """End a pause."""
         self._known(kind, name)
         await self._storage.promise(lambda tx: tx.conn.execute(_TABLES["resume"], (kind, name)) and None)
         self._paused(kind).discard(name)
-        self._dispatcher.look_again()
+        self.pauses_changed()
 
     async def acknowledge(self, reason: str) -> None:
         """A person has seen a degraded reason that stays until then."""

@@ -1,7 +1,8 @@
 """How long each lane could have been tried: the time that `give_up_after` counts.
 
-A job that waits a month for a network, for power or for a person who paused its topic has not been refused by anybody.
-Per lane a running total grows only while it could be tried; a job remembers the total at its acceptance.
+A job that waits a month for a network, for power or for a person who paused its topic has not been refused by anybody,
+and neither has one whose device was switched off or asleep. Per lane a running total grows only while it could be
+tried; a job remembers the total at its acceptance.
 """
 
 from __future__ import annotations
@@ -18,39 +19,38 @@ _SQL = load("tables")
 
 
 class Patience:
-    """Keeps the totals. `mark` is called whenever something changed that decides whether lanes can be tried."""
+    """Opens and shuts the lanes' clocks."""
 
     def __init__(self, catalog: Catalog, gates: Gates, now: Callable[[], int]) -> None:
         self._catalog = catalog
         self._gates = gates
         self._now = now
-        self._since = now()
-        self._tryable: dict[int, bool] = {}
-        self._unsaved: dict[int, int] = {}
 
     def mark(self) -> None:
-        """Credit the time since the last mark by the state that held then, and look at the state that holds now."""
-        now = self._now()
-        self._credit(now)
-        for lane_id, lane in self._catalog.by_id.items():
-            self._tryable[lane_id] = self._gates.tryable(lane, now)
+        """Something changed that decides whether lanes can be tried: network, needs, pauses, configuration."""
+        for lane in self._catalog.by_id:
+            self.look(lane)
+
+    def look(self, lane: int) -> None:
+        """Start or stop the clock of one lane (also of a new one)."""
+        catalog, now = self._catalog, self._now()
+        if self._gates.tryable(catalog.by_id[lane], now):
+            catalog.open_since.setdefault(lane, now)
+        else:
+            catalog.open_ms[lane] = catalog.open_time(lane, now)
+            catalog.open_since.pop(lane, None)
+
+    def skip(self, ms: int) -> None:
+        """Device time went on while the device did not: it was asleep, or switched off before this start."""
+        for lane in self._catalog.open_since:
+            self._catalog.open_since[lane] += ms
 
     def tried_for(self, job: Job) -> int:
         """Milliseconds in which the job's destination could be tried since it was accepted."""
-        self._credit(self._now())
-        return max(0, self._catalog.open_ms.get(job.lane, 0) - job.open_base)
+        return max(0, self._catalog.open_time(job.lane, self._now()) - job.open_base)
 
     def save(self, tx: Tx) -> None:
-        """Write the totals that have grown."""
-        unsaved, self._unsaved = self._unsaved, {}
-        tx.conn.executemany(_SQL["add_open_time"], [(ms, lane) for lane, ms in unsaved.items()])
-
-    def _credit(self, now: int) -> None:
-        passed, self._since = now - self._since, now
-        if passed <= 0:
-            return
-        for lane_id in self._catalog.by_id:
-            # A lane that is younger than the last mark had a job in it: it was tried.
-            if self._tryable.get(lane_id, True):
-                self._catalog.open_ms[lane_id] = self._catalog.open_ms.get(lane_id, 0) + passed
-                self._unsaved[lane_id] = self._unsaved.get(lane_id, 0) + passed
+        """Write the totals as they are now."""
+        now = self._now()
+        totals = [(self._catalog.open_time(lane, now), lane) for lane in self._catalog.by_id.copy()]
+        tx.conn.executemany(_SQL["save_open_time"], totals)

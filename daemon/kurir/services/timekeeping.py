@@ -9,6 +9,7 @@ from kurir.domain.devicetime import ClockChange, ClockEvent
 from kurir.domain.events import ClockChanged, Emit
 from kurir.domain.instant import Now
 from kurir.services.dispatcher import Dispatcher
+from kurir.services.patience import Patience
 from kurir.services.storage import Storage
 from kurir.store import amend
 from kurir.system.clock import Clock
@@ -17,14 +18,13 @@ from kurir.system.clock import Clock
 class Timekeeping:
     """Subscriber of the clock."""
 
-    def __init__(
-        self, clock: Clock, storage: Storage, dispatcher: Dispatcher, emit: Emit, resumed: Callable[[], None]
-    ) -> None:
+    def __init__(self, clock: Clock, storage: Storage, dispatcher: Dispatcher, emit: Emit, patience: Patience) -> None:
         self._clock = clock
         self._storage = storage
         self._dispatcher = dispatcher
         self._emit = emit
-        self._resumed = resumed
+        self._patience = patience
+        self.resumed: Callable[[], None] = lambda: None
         self._closed = False
         clock.subscribe(self._on_change)
 
@@ -39,11 +39,13 @@ class Timekeeping:
         match change.event:
             case ClockEvent.RESUMED:
                 self._emit(ClockChanged(f"the device was suspended for {change.delta_ms / 1000:.0f} s", trusted))
-                self._resumed()
+                self._patience.skip(change.delta_ms)
+                self.resumed()
             case ClockEvent.STEPPED:
                 self._emit(ClockChanged(f"the wall clock was set by {change.delta_ms / 1000:+.1f} s", trusted))
                 self._find_anew(trusted)
             case ClockEvent.TRUSTED:
+                self._patience.skip(change.delta_ms)
                 self._emit(ClockChanged("the wall clock is trusted", trusted))
                 self._find_anew(trusted)
             case ClockEvent.DISTRUSTED:

@@ -83,7 +83,7 @@ def _revive(tx: Tx, job: Job, place: Place, step: Step, catalog: Catalog, now: N
     # Requests on the wire stay counted, so that the history goes on; what is held against the job is forgiven.
     charged, unreachable, crashes = (0, 0, 0) if ended else (job.charged, job.unreachable, job.crashes)
     reason = Reason.REQUEUED if ended else Reason.RETRY
-    open_base = catalog.open_ms.get(job.lane, 0) if ended else job.open_base
+    open_base = catalog.open_time(job.lane, now.device) if ended else job.open_base
     expires_at = job.expires_at
     if ended and expires_at is not None and expires_at <= now.device:
         expires_at = now.device + expires_at - job.accepted_at  # a new life, as long as the first one was to be

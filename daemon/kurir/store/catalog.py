@@ -34,7 +34,8 @@ class Catalog:
 
     lanes: dict[LaneKey, int] = field(default_factory=dict)
     by_id: dict[int, Lane] = field(default_factory=dict)
-    open_ms: dict[int, int] = field(default_factory=dict)
+    open_ms: dict[int, int] = field(default_factory=dict)  # up to when it was last shut
+    open_since: dict[int, int] = field(default_factory=dict)  # device instant; missing: it is shut
     last_id: int = 0
 
     @classmethod
@@ -56,6 +57,12 @@ class Catalog:
         if known is not None:
             self.lanes.pop((known.topic, known.destination, known.owner, known.needs), None)
             self.open_ms.pop(lane, None)
+            self.open_since.pop(lane, None)
+
+    def open_time(self, lane: int, now: int) -> int:
+        """For how many milliseconds, up to `now`, a lane could be tried (kept by services/patience)."""
+        since = self.open_since.get(lane)
+        return self.open_ms.get(lane, 0) + (max(0, now - since) if since is not None else 0)
 
     def next_id(self) -> int:
         """An id that was never given before; a rolled back transaction leaves a gap."""

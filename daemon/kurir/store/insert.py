@@ -242,7 +242,7 @@ def _write(tx: Tx, new: NewJob, entry: _Entry, catalog: Catalog) -> Job:
     id_ = catalog.next_id()
     taken = new.line is not None and tx.conn.execute(_SQL["line_taken"], (new.line,)).fetchone() is not None
     place = Place.BLOCKED if taken or parents else lines.rest(new.due_at, new.accepted_at)
-    open_base = catalog.open_ms.get(lane, 0)
+    open_base = catalog.open_time(lane, new.accepted_at)
     row: tuple[Any, ...] = (
         id_, new.uid, new.owner, new.topic, new.destination, lane, place, new.reason, new.priority, entry.turn or id_,
         new.ordering_key, new.unique_key, new.line, int(new.line is not None), int(new.blocks), wire_key,

@@ -18,8 +18,8 @@ SELECT id FROM lanes WHERE topic = ? AND destination = ? AND owner = ? AND needs
 -- name: insert_lane
 INSERT INTO lanes (topic, destination, owner, needs) VALUES (?, ?, ?, ?) RETURNING id;
 
--- name: add_open_time
-UPDATE lanes SET open_ms = open_ms + ? WHERE id = ?;
+-- name: save_open_time
+UPDATE lanes SET open_ms = ? WHERE id = ?;
 
 -- name: tally
 SELECT topic, owner, kind, jobs, bytes FROM tally;
