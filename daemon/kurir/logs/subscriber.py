@@ -122,16 +122,18 @@ class LogSubscriber:
 
     def _attempt_fields(self, event: AttemptEnded, longest: int = LONGEST) -> Fields:
         job = event.job
-        fields = _job_fields(job)
-        fields["owner"] = job.owner
-        fields["attempt"] = job.attempts
-        fields["verdict"] = event.verdict
+        fields: Fields = {
+            **_job_fields(job),
+            "owner": job.owner,
+            "attempt": job.attempts,
+            "verdict": event.verdict,
+            "seconds": int(event.seconds * 10_000) / 10_000,
+            "sent": event.sent,
+            "received": event.received,
+            "age": (self._now() - job.accepted_at) / 1000,
+        }
         if event.status is not None:
             fields["status"] = event.status
-        fields["seconds"] = int(event.seconds * 10_000) / 10_000
-        fields["sent"] = event.sent
-        fields["received"] = event.received
-        fields["age"] = (self._now() - job.accepted_at) / 1000
         if event.error_kind is not None:
             fields["error_kind"] = event.error_kind
         if event.error is not None:

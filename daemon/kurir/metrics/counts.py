@@ -6,6 +6,7 @@ or a word of our own, and a dictionary that grows all the same stops taking new 
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -54,4 +55,5 @@ def observe(histograms: dict[Key, Histogram], key: Key, bounds: tuple[float, ...
     if histogram is None:
         key = key if len(histograms) < KEYS else (OTHER,) * len(key)
         histogram = histograms.setdefault(key, Histogram(bounds))
-    histogram.observe(value)
+    histogram.counts[bisect_left(histogram.bounds, value)] += 1
+    histogram.sum += value

@@ -1,8 +1,7 @@
-"""A distribution, counted in place: one search and two additions per observation."""
+"""A distribution in buckets, and the bounds of ours."""
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Iterable
 from typing import Final
 
@@ -30,10 +29,6 @@ class Histogram:
         self.bounds = bounds
         self.counts = [0] * (len(bounds) + 1)
         self.sum = 0.0
-
-    def observe(self, value: float) -> None:
-        self.counts[bisect_left(self.bounds, value)] += 1
-        self.sum += value
 
     def add(self, other: Histogram) -> None:
         """Take in the observations of another one with the same bounds."""

@@ -105,16 +105,17 @@ class Metrics:
 
     def _changed(self, event: JobChanged) -> None:
         job, counts, was = event.job, self._counts, event.was
-        state = _STATES[job.place]
-        if job.place <= _LAST_LIVE:
-            if was is _LEASED and job.place < _LAST_LIVE:
-                add(counts.retries, (job.topic, _destination(job), _retry_reason(job)))
+        place, topic = job.place, job.topic
+        if place <= _LAST_LIVE:
+            if was is _LEASED and place < _LAST_LIVE:
+                add(counts.retries, (topic, _destination(job), _retry_reason(job)))
             return
-        add(counts.finished, (job.topic, state))
+        state, key = _STATES[place], (topic,)
+        add(counts.finished, (topic, state))
         if was is _LEASED or was is _PENDING:
-            observe(counts.job_attempts, (job.topic,), JOB_ATTEMPTS, job.attempts)
+            observe(counts.job_attempts, key, JOB_ATTEMPTS, job.attempts)
         if state == _DONE:
-            observe(counts.sync_seconds, (job.topic,), SYNC_SECONDS, event.age)
+            observe(counts.sync_seconds, key, SYNC_SECONDS, event.age)
         elif state == _CONFLICT:
             status = job.last_error.status if job.last_error is not None else None
             add(counts.conflicts, (_CONFLICTS.get(status or 0, OTHER),))
