@@ -8,7 +8,7 @@ from support.engine import registry, running
 from support.server import Reply, Server
 
 
-def ended(count: int):  # noqa: ANN201
+def ended(count: int):
     return lambda events: sum(isinstance(e, JobChanged) and not e.job.place.live for e in events) >= count
 
 

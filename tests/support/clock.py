@@ -74,6 +74,10 @@ class FakeClock:
             trusted=self._trusted,
         )
 
+    def restore(self, saved: SavedTime | None, *, floor_ms: int = 0) -> None:
+        """Continue the line that a store has saved, as a start does."""
+        self._now = max(self._now, floor_ms, saved.device_ms if saved is not None else 0)
+
     def look(self) -> None:
         """Nothing happens here behind anybody's back."""
 

@@ -283,4 +283,3 @@ async def running(
         asyncio.get_running_loop().set_exception_handler(None)
     assert not ended_by_itself
     assert not state.defects
-
