@@ -11,9 +11,10 @@ import pytest
 
 import kurir
 from kurir.control import openapi
+from kurir.control.endpoint import Who
 from kurir.control.handlers import HANDLERS
 from kurir.control.problems import KINDS, document, status_of
-from kurir.control.protocol import ENDPOINTS, Who
+from kurir.control.protocol import ENDPOINTS
 from kurir.control.routes import Routes
 from kurir.domain.errors import Refused
 

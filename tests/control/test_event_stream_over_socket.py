@@ -13,7 +13,8 @@ import pytest
 
 from kurir.client import Client
 from kurir.client.event_stream import Event, EventDecoder
-from kurir.control.events import RING, EventStream, Follower, Interest
+from kurir.control.event_text import Interest
+from kurir.control.events import RING, EventStream, Follower
 from kurir.domain.events import (
     AttemptEnded,
     DestinationHeld,

@@ -17,8 +17,9 @@ from typing import Any
 import pytest
 
 from kurir.control import peers as module
+from kurir.control.endpoint import Endpoint, Who
 from kurir.control.peers import Credentials, Peers
-from kurir.control.protocol import ENDPOINTS, Endpoint, Who
+from kurir.control.protocol import ENDPOINTS
 from kurir.domain.policy import Access, Destination, Topic
 from support.control import Control, calling, control
 from support.engine import registry

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -15,8 +15,8 @@ from kurir.control.connection import Connection
 from kurir.control.events import EventStream
 from kurir.control.services import Services
 from kurir.domain.peer import Peer
+from kurir.services.timing import duration
 
-T = TypeVar("T")
 S = TypeVar("S", bound=Struct)
 
 
@@ -32,6 +32,7 @@ class Call:
     parameters: Mapping[str, str]
     query: Struct
     said: Struct | None
+    stopping: asyncio.Future[None]
 
     def asked(self, type_: type[S]) -> S:
         """The query, typed."""
@@ -43,19 +44,24 @@ class Call:
         assert isinstance(self.said, type_)
         return self.said
 
-    async def unless_gone(self, work: Coroutine[Any, Any, T]) -> T:
-        """Wait for something that may take long, but not for a client that is gone: then ConnectionError."""
-        task = asyncio.ensure_future(work)
+    async def until_ended(self, uid: bytes, wait: str) -> None:
+        """Wait for the end of a job, for that time at most, and no longer than the daemon runs.
+
+        The job is kept whatever happens meanwhile. Raises ConnectionError when the client is gone: nobody reads the
+        answer then. Raises Refused `not_found` for a job that is not the peer's.
+        """
+        limit = duration(wait, "wait")
+        ended = asyncio.ensure_future(self.services.operations.wait_ended(self.peer, uid, limit))
         gone = self.connection.gone()
-        either: set[asyncio.Future[Any]] = {task, gone}
+        reasons: set[asyncio.Future[Any]] = {ended, gone, self.stopping}
         try:
-            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(reasons, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            if not task.done():
-                task.cancel()
-        if not task.done():
+            ended.cancel()
+        if gone.done():
             raise ConnectionResetError("the client is gone")
-        return await task
+        if ended.done():
+            await ended
 
 
 Handler = Callable[[Call], Awaitable[Answer]]

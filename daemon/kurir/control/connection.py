@@ -1,4 +1,4 @@
-"""One client's connection: who it is, whether there is a place for it, and how long it may take to say something.
+"""One client's connection: how long it may take to say something, and how much.
 
 aiohttp reads HTTP; what it does not look at is added here. A head that does not come to its end costs its connection
 after ten seconds, whatever arrives meanwhile, and bytes that belong to no request are bounded. Timers run only while
@@ -13,19 +13,18 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, cast
 
+from aiohttp import StreamReader
 from aiohttp.http_exceptions import LineTooLong
 from aiohttp.web import BaseRequest, RequestHandler, Server, StreamResponse
 
-from kurir.control.admission import Admission
 from kurir.control.answers import farewell, problem
-from kurir.control.peers import Credentials, Peers, credentials
 from kurir.control.problems import unexplained
 from kurir.domain.errors import Refused
-from kurir.domain.peer import Peer
-from kurir.domain.policy import Access
 
 MOST_STRAY: Final = 2 * 1024 * 1024
 """Bytes that may arrive while no request is being answered: a head, and what its body brings until it is looked at."""
+_DEAR: Final = 8
+"""Requests that are said in advance wait in memory, and are larger there than they look."""
 LINGER: Final = 2.0
 """Seconds for which the rest of a refused body is still taken, so that the client reads the refusal."""
 MOST_HEADERS: Final = 16_384  # bytes of one header; a `traceparent` or a key is far smaller
@@ -49,7 +48,7 @@ class Patience:
 class Connection(RequestHandler):
     """The protocol of one connection: aiohttp's, with an eye on the time."""
 
-    __slots__ = ("_began", "_gone", "_spoke", "_stray", "_timer", "busy", "patience")
+    __slots__ = ("_began", "_body", "_gone", "_spoke", "_stray", "_timer", "patience")
 
     def __init__(self, manager: Server, patience: Patience, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(
@@ -64,7 +63,7 @@ class Connection(RequestHandler):
             auto_decompress=False,
         )
         self.patience = patience
-        self.busy = False
+        self._body: StreamReader | None = None  # of the request that is being answered
         self._began: float | None = None
         self._stray = 0
         self._spoke = False
@@ -84,24 +83,27 @@ class Connection(RequestHandler):
             self._gone.set_result(None)
 
     def data_received(self, data: bytes) -> None:
-        if data and not self.busy:  # aiohttp also calls this to go on with what it has kept
-            self._stray += len(data)
+        if data:  # aiohttp also calls this without any, to go on with what it has kept
+            if self._body is None:
+                self._stray += len(data)
+                if self._began is None:
+                    self._head_begins()
+            elif self._body.is_eof():
+                self._stray += len(data) * _DEAR
             if self._stray > MOST_STRAY:
                 self.abort()
                 return
-            if self._began is None:
-                self._head_begins()
         super().data_received(data)
 
-    def work(self) -> None:
+    def work(self, body: StreamReader) -> None:
         """A request is being answered: the client may take as long as the handler lets it."""
-        self.busy = True
+        self._body = body
         self._began = None
         self._stray = 0
 
     def rest(self) -> None:
         """The answer is written: the next request may begin."""
-        self.busy = False
+        self._body = None
 
     def gone(self) -> asyncio.Future[None]:
         """Done once the client is gone."""
@@ -153,90 +155,6 @@ class Connection(RequestHandler):
     def _never_spoke(self) -> None:
         self._timer = None
         self.force_close()
-
-
-@dataclass(frozen=True, slots=True)
-class Door:
-    """What a new client has to pass."""
-
-    peers: Peers
-    admission: Admission
-    access: Callable[[], Access]
-
-
-class LocalConnection(Connection):
-    """A connection of the Unix socket: it has a peer."""
-
-    __slots__ = ("_access", "_asking", "_door", "_peer", "_who")
-
-    def __init__(self, manager: Server, patience: Patience, loop: asyncio.AbstractEventLoop, door: Door) -> None:
-        super().__init__(manager, patience, loop)
-        self._door = door
-        self._who: Credentials | None = None  # None: not let in
-        self._peer: Peer | None = None
-        self._access: Access | None = None
-        self._asking: asyncio.Task[Peer] | None = None
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        try:
-            who = credentials(transport.get_extra_info("socket"))
-        except OSError:
-            who = None
-        if who is None or not self._enter(who):
-            _cut(transport)
-            return
-        self._who = who
-        super().connection_made(transport)
-        if self._peer is None:
-            self._asking = self._loop.create_task(self._introduce(who), name="introduce a client")
-
-    def connection_lost(self, exc: BaseException | None) -> None:
-        if self._who is None:
-            return
-        self._door.admission.leave(self._who.uid)
-        if self._asking is not None:
-            self._asking.cancel()
-        super().connection_lost(exc)
-
-    @property
-    def uid(self) -> int:
-        """The peer's number, which is always known."""
-        assert self._who is not None
-        return self._who.uid
-
-    def peer(self) -> Peer | None:
-        """Who asks, if that is known under the present configuration; else `introduced` finds out."""
-        return self._peer if self._access is self._door.access() else None
-
-    async def introduced(self) -> Peer:
-        """Who asks."""
-        assert self._who is not None
-        if self._asking is not None and not self._asking.done():
-            await asyncio.shield(self._asking)
-            if (peer := self.peer()) is not None:
-                return peer
-        return await self._introduce(self._who)
-
-    def _enter(self, who: Credentials) -> bool:
-        access = self._door.access()
-        peer = self._door.peers.known(who, access.admin_groups)
-        self._peer, self._access = peer, access
-        # A user whose groups are not known yet may be an administrator; if not, the place is taken back.
-        return self._door.admission.enter(who.uid, admin=peer is None or peer.admin)
-
-    async def _introduce(self, who: Credentials) -> Peer:
-        access = self._door.access()
-        first = self._access is None or self._peer is None
-        peer = await self._door.peers.ask(who, access.admin_groups)
-        self._peer, self._access = peer, access
-        if first and not self._door.admission.room(who.uid, admin=peer.admin, inside=1):
-            self.abort()
-        return peer
-
-
-def _cut(transport: asyncio.BaseTransport) -> None:
-    if isinstance(transport, asyncio.WriteTransport):
-        transport.abort()
 
 
 Connect = Callable[[Server, asyncio.AbstractEventLoop], Connection]

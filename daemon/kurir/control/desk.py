@@ -16,11 +16,13 @@ from msgspec import Struct
 from kurir.control import answers, reading
 from kurir.control.answers import Answer
 from kurir.control.call import Call, Handler
-from kurir.control.connection import LocalConnection, Patience
+from kurir.control.connection import Patience
+from kurir.control.endpoint import Endpoint, Media, Who
 from kurir.control.events import EventStream
 from kurir.control.handlers import HANDLERS
+from kurir.control.local import LocalConnection
 from kurir.control.problems import unexplained
-from kurir.control.protocol import ENDPOINTS, Endpoint, Media, Who
+from kurir.control.protocol import ENDPOINTS
 from kurir.control.routes import Routes
 from kurir.control.services import Services
 from kurir.domain.errors import Refused, StoreCorrupt, StoreFailing
@@ -38,6 +40,7 @@ class Desk:
         self, events: EventStream, overflow_uid: int, report: Report, handlers: Mapping[str, Handler] = HANDLERS
     ) -> None:
         self.services: Services | None = None  # None: the store is being opened
+        self.stopping: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._events = events
         self._overflow = overflow_uid
         self._report = report
@@ -50,7 +53,7 @@ class Desk:
     async def answer(self, request: BaseRequest) -> StreamResponse:
         """The answer to one request; a refusal is one too."""
         connection = cast(LocalConnection, request.protocol)
-        connection.work()
+        connection.work(request.content)
         answer = await self._answer(request, connection)
         answer.written = connection.rest
         return cast(StreamResponse, answer)
@@ -70,7 +73,7 @@ class Desk:
                 raise Refused("busy", "the store is being opened; try again in a moment")
             said = await self._read(endpoint, request, connection.patience, services)
             asked = reading.query(query, endpoint.query) if query else self._unasked[where]
-            call = Call(services, self._events, connection, request, peer, parameters, asked, said)
+            call = Call(services, self._events, connection, request, peer, parameters, asked, said, self.stopping)
             return await self._handlers[where](call)
         except _WrongVerb as wrong:
             return answers.problem(wrong.refusal, {"Allow": wrong.allow})

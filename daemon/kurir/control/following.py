@@ -9,7 +9,8 @@ from aiohttp.web import BaseRequest
 
 from kurir.control.answers import Answer, head
 from kurir.control.connection import Connection
-from kurir.control.events import MOST_UNREAD, EventStream, Follower, Interest
+from kurir.control.event_text import Interest
+from kurir.control.events import MOST_UNREAD, EventStream, Follower
 
 _PIECE: Final = 64 * 1024
 _HEADERS: Final = {"Cache-Control": "no-store"}

@@ -8,13 +8,12 @@ from typing import Final
 from kurir.control import answers, reading
 from kurir.control.answers import Answer, FileContent, Whole
 from kurir.control.call import Call
-from kurir.control.events import Interest
+from kurir.control.event_text import Interest
 from kurir.control.following import Following as FollowingAnswer
 from kurir.control.parameters import Following, Health, Listing, Waiting
 from kurir.domain.errors import Refused
 from kurir.domain.job import BodyKind
 from kurir.services.facilities import destinations_document, topics_document
-from kurir.services.timing import duration
 from kurir.services.visibility import destinations_for
 from kurir.store.bodies import BodyMissing, open_body
 from kurir.store.look import JobFilter
@@ -44,7 +43,7 @@ async def get_job(call: Call) -> Answer:
     uid = reading.uid(call.parameters["id"])
     wait = call.asked(Waiting).wait
     if wait is not None:
-        await call.unless_gone(call.services.operations.wait_ended(call.peer, uid, duration(wait, "wait")))
+        await call.until_ended(uid, wait)
     return answers.document(200, await call.services.inspector.job(call.peer, uid))
 
 

@@ -62,7 +62,7 @@ class MetricsListener:
 
     async def _answer(self, request: BaseRequest) -> StreamResponse:
         connection = cast(Connection, request.protocol)
-        connection.work()
+        connection.work(request.content)
         try:
             answer: Answer = self._metrics_for(request)
         except Refused as refusal:

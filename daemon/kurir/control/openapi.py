@@ -12,8 +12,9 @@ from msgspec import Struct
 
 import kurir
 from kurir.control import problems
+from kurir.control.endpoint import Endpoint, Media, Reply, Who
 from kurir.control.problems import ProblemDocument
-from kurir.control.protocol import ENDPOINTS, Endpoint, Media, Reply, Who
+from kurir.control.protocol import ENDPOINTS
 
 _PARAMETER = re.compile(r"\{(\w+)\}")
 _ALWAYS: Final = ("unknown_peer", "internal")

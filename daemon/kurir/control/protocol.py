@@ -6,13 +6,11 @@ Nothing about the interface is said anywhere else.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from enum import Enum
 from typing import Final
 
 from msgspec import Struct
 
+from kurir.control.endpoint import Endpoint, Media, Reply, Who
 from kurir.control.parameters import (
     Backup,
     Copied,
@@ -22,7 +20,6 @@ from kurir.control.parameters import (
     Health,
     LineDocument,
     Listing,
-    NoQuery,
     Nothing,
     Paused,
     Resolution,
@@ -41,50 +38,6 @@ from kurir.services.documents import (
     TopicsDocument,
     WhyDocument,
 )
-
-
-class Who(Enum):
-    """Who may use an endpoint."""
-
-    EVERYBODY = "everybody"  # the answer may depend on who asks
-    OWNER = "owner"  # acts on objects: one's own, and for administrators all; others' are not there
-    ADMIN = "admin"  # 403 for everybody else
-
-
-class Media(Enum):
-    """What a body is."""
-
-    JSON = "application/json"
-    LINES = "application/x-ndjson"
-    EVENTS = "text/event-stream"
-    METRICS = "text/plain"
-    BYTES = "*/*"  # a payload, byte for byte
-
-
-@dataclass(frozen=True, slots=True)
-class Reply:
-    """One successful answer."""
-
-    status: int
-    shown: tuple[type[Struct], ...] = ()  # one of these; empty: no document
-    media: Media = Media.JSON
-    headers: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Endpoint:
-    """One verb of one path."""
-
-    name: str
-    verb: str
-    path: str
-    who: Who
-    summary: str
-    replies: tuple[Reply, ...]
-    refusals: tuple[str, ...] = ()
-    query: type[Struct] = NoQuery
-    takes: Mapping[Media, type[Struct] | None] = field(default_factory=dict)
-    headers: tuple[str, ...] = ()  # of the request, besides the usual ones
 
 
 def _shows(*types: type[Struct]) -> tuple[Reply, ...]:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from urllib.parse import unquote
 
-from kurir.control.protocol import Endpoint
+from kurir.control.endpoint import Endpoint
 
 MOST_SEGMENTS = 8
 NO_PARAMETERS: Mapping[str, str] = {}

@@ -11,9 +11,10 @@ from typing import Any, Final
 from aiohttp.web import Server
 
 from kurir.control.admission import Admission
-from kurir.control.connection import Connections, Door, LocalConnection, Patience
+from kurir.control.connection import Connections, Patience
 from kurir.control.desk import Desk, Report
 from kurir.control.events import EventStream
+from kurir.control.local import Door, LocalConnection
 from kurir.control.peers import Peers
 from kurir.control.services import Services
 from kurir.domain.policy import Access, Limits
@@ -70,6 +71,8 @@ class ControlServer:
             listener.close()
         self._listeners.clear()
         self._events.close()
+        if not self._desk.stopping.done():
+            self._desk.stopping.set_result(None)  # who waits for the end of a job is told how it stands
         if self._connections is not None:
             self._connections.pre_shutdown()
             await self._connections.shutdown(grace)

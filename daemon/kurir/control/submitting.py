@@ -12,15 +12,14 @@ from msgspec import UNSET
 from kurir.control import answers, problems, reading
 from kurir.control.answers import Answer
 from kurir.control.call import Call
+from kurir.control.endpoint import Media
 from kurir.control.parameters import LineDocument, Submitting, Waiting
-from kurir.control.protocol import Media
 from kurir.domain import strictjson
 from kurir.domain.errors import Refused
 from kurir.domain.job import Job
 from kurir.domain.submission import Submission
 from kurir.services.documents import JobDocument, PrunedDocument
 from kurir.services.intake import How, Receipt
-from kurir.services.timing import duration
 from kurir.services.views import pruned_document
 
 MOST_LINES: Final = 10_000
@@ -75,12 +74,11 @@ async def _answer(call: Call, receipt: Receipt, wait: str | None) -> Answer:
     """The job, at once or when it has ended, with the status that tells whether it is new."""
     status = 201 if receipt.how is How.CREATED else 200
     job = receipt.job
-    if wait is not None and job is not None and job.place.live:
-        limit = duration(wait, "wait")
-        # The job is kept whatever happens now: a client that goes away must not take the answer with it.
-        job = await call.unless_gone(call.services.operations.wait_ended(call.peer, receipt.uid, limit))
     shown: JobDocument | PrunedDocument
-    if job is None:
+    if wait is not None and job is not None and job.place.live:
+        await call.until_ended(receipt.uid, wait)
+        shown = await call.services.inspector.job(call.peer, receipt.uid)
+    elif job is None:
         shown = pruned_document(receipt.uid, receipt.state)
     elif job.wall_ended is None:
         shown = call.services.inspector.lens().job(job)

@@ -1,0 +1,115 @@
+"""Our own client and command line against the real server: what both were built from is the contract alone."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kurir.client import Client, Invalid, NewJob, NotFound
+from support.control import Caller, Control, calling, control
+from support.engine import registry
+from support.server import Server
+
+
+async def test_every_call_of_the_client_is_understood(served: Control) -> None:
+    def calls() -> None:
+        with Client(served.path) as client:
+            job = client.submit("orders", {"id": 7}, idempotency_key="k")
+            assert client.submit("orders", {"id": 7}, idempotency_key="k").duplicate
+            one, two = client.submit_many([NewJob.for_topic("orders", {"n": 1}), NewJob.for_topic("nowhere", {})])
+            assert (one.status, two.status) == (201, 404)
+            assert two.error is not None
+            assert two.error.code == "unknown_topic"
+            assert client.get(job.id).id == job.id
+            assert [found.id for found in client.jobs(limit=1)][-1] == job.id
+            assert client.body(job.id).content == b'{"id":7}'
+            assert client.attempts(job.id) == {"attempts": []}
+            assert client.why(job.id)["state"] == "pending"
+            assert client.edit(job.id, {"id": 8}, priority=3)["priority"] == 3
+            assert client.retry(job.id).state == "pending"
+            assert client.cancel(job.id).state == "cancelled"
+            assert client.dead_retry(topic="orders") == 0
+            assert client.dead_discard() == 0
+            assert client.status()["jobs"]["pending"] == 1
+            assert client.topics()["topics"][0]["name"] == "orders"
+            assert client.destinations()["destinations"][0]["name"] == "api"
+            assert client.openapi()["openapi"] == "3.1.0"
+            client.flush()
+            assert client.pause("topics", "orders")["paused"]
+            assert not client.resume("destinations", "api")["paused"]
+            assert client.backup("one")["bytes"] > 0
+            assert client.healthy()
+            assert client.ready()
+            with pytest.raises(NotFound):
+                client.acknowledge("nothing")
+            with pytest.raises(NotFound):
+                client.get("0197c2a4-7a10-7c3e-9f53-2c6bb7d2e4b1")
+            with pytest.raises(Invalid):
+                client.page(topic="orders" * 200)
+
+    await asyncio.to_thread(calls)
+
+
+async def _kurirctl(path: Path, *arguments: str) -> tuple[int, str]:
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "kurir.cli", *arguments,
+        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT, env={**os.environ, "KURIR_SOCKET": str(path)},
+    )  # fmt: skip
+    output, _ = await asyncio.wait_for(process.communicate(), 60)
+    return process.returncode or 0, output.decode()
+
+
+async def test_the_command_line_shows_what_the_server_says(tmp_path: Path) -> None:
+    async with Server() as server, control(tmp_path, registry(url=server.url)) as served:
+        submitted, output = await _kurirctl(served.path, "submit", "orders", '{"id": 7}', "--wait", "20s")
+        assert submitted == 0, output
+        for command in (
+            ("list",), ("status",), ("status", "--topics"), ("status", "--destinations"), ("flush",), ("dead",),
+            ("flush", "--watch"),
+        ):  # fmt: skip
+            code, output = await _kurirctl(served.path, *command)
+            assert code == 0, (command, output)
+        code, listed = await _kurirctl(served.path, "list", "--json")
+    assert json.loads(listed)["jobs"][0]["state"] == "done"
+
+
+async def test_stopping_answers_who_waits_and_ends_who_follows(served: Control) -> None:
+    async with calling(served.path) as waits, calling(served.path) as follows, calling(served.path) as idles:
+        assert (await idles.ask("GET", "/healthz")).status == 200
+        follows.say(b"GET /v1/events HTTP/1.1\r\nHost: k\r\n\r\n")
+        await follows.hear_head()
+        answer = asyncio.create_task(waits.ask("POST", "/v1/jobs?wait=1h", {"topic": "orders"}))
+        async with asyncio.timeout(10):
+            while not served.services.operations._waiting:
+                await asyncio.sleep(0.01)
+            await served.server.stop(5.0)
+        heard: Any = await answer
+        assert (heard.status, heard.json["state"]) == (201, "pending")
+        assert await idles.closed() == b""
+        await follows.closed()
+    with pytest.raises(ConnectionError):
+        async with calling(served.path):
+            pass
+
+
+async def test_requests_said_in_advance_are_bounded(served: Control) -> None:
+    async with calling(served.path) as caller:
+        caller.say(b'POST /v1/jobs?wait=1h HTTP/1.1\r\nHost: k\r\nContent-Length: 18\r\n\r\n{"topic":"orders"}')
+        # Either aiohttp stops reading, or the connection is cut; nothing grows without end.
+        with pytest.raises((TimeoutError, ConnectionError)):
+            await asyncio.wait_for(_say_for_ever(caller), 1)
+        caller.writer.transport.abort()
+    async with calling(served.path) as caller:
+        assert (await caller.ask("GET", "/healthz")).status == 200
+
+
+async def _say_for_ever(caller: Caller) -> None:
+    while True:
+        caller.say(b"GET /healthz HTTP/1.1\r\nHost: k\r\n\r\n" * 100)
+        await caller.writer.drain()
