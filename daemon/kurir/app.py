@@ -190,7 +190,8 @@ class Program:
 
     def _salvaged(self, folder: Path, wal: bool) -> Opened:
         """Set the damaged database aside, and open the one that was saved from it."""
-        salvage(folder, Now(self._clock.now(), self._clock.wall()))
+        report = salvage(folder, Now(self._clock.now(), self._clock.wall()))
+        self._log.warning("the damaged database is kept", file=str(report.file), kept=report.kept, lost=report.lost)
         return open_store(folder, self._clock, wal=wal, crash_limit=self.settings.limits.crash_limit)
 
     async def _watch_outside(self) -> None:

@@ -76,7 +76,7 @@ class PrunedDocument(Struct, frozen=True):
 
     id: str
     state: str
-    pruned: Literal[True] = True
+    pruned: bool = True
 
 
 class JobsDocument(Struct, frozen=True):

@@ -117,7 +117,8 @@ class Housekeeping:
             await asyncio.to_thread(bodies.delete, self._storage.folder, body.uid, body.digest)
         self._dispatcher.gained(pruned.ready)
         if pruned.jobs:
-            await self._storage.outcome(prune.vacuum_step)
+            while await self._storage.outcome(prune.vacuum_step):
+                pass
         self._book_prune(pruned.next_due)
 
     async def _save(self) -> None:

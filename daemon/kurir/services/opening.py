@@ -12,7 +12,7 @@ from kurir.domain.instant import Now
 from kurir.store import bodies, database, meta, recover
 from kurir.store.catalog import Catalog
 from kurir.store.recover import Recovered
-from kurir.store.salvage import SalvageReport, salvage
+from kurir.store.salvage import SalvageReport, finish_interrupted, salvage, visibly_damaged
 from kurir.store.statements import load
 from kurir.store.tx import Tally, Tx
 from kurir.system.clock import SystemClock
@@ -39,8 +39,11 @@ def open_store(folder: Path, clock: SystemClock, *, wal: bool, crash_limit: int)
     Raises StateDirectoryError for a database of a newer program.
     """
     bodies.prepare(folder)
+    finish_interrupted(folder)
     report = None
     try:
+        if visibly_damaged(folder):
+            raise StoreCorrupt("the file is no database")
         conn = _open(folder, wal)
     except StoreCorrupt:
         report = salvage(folder, Now(clock.now(), clock.wall()))

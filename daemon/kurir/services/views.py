@@ -76,7 +76,7 @@ class Lens:
             ordering_key=job.ordering_key,
             unique_key=job.unique_key,
             idempotency_key=job.key,
-            correlation_id=job.correlation_id,
+            correlation_id=job.correlation_id or job.public_id,
             content_type=job.content_type,
             size=job.size,
             sha256=None if job.body_kind is BodyKind.NONE else job.digest.hex(),
