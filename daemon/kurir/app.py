@@ -11,6 +11,7 @@ import os
 import signal
 from collections.abc import MutableMapping
 from contextlib import AsyncExitStack, suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 from kurir import __version__
@@ -51,6 +52,17 @@ from kurir.system.timedate1 import ntp_synchronised
 
 METRICS_PORT = "metrics_port"
 RELOAD = "reload"
+
+
+@dataclass(frozen=True, slots=True)
+class _Stage:
+    """What outlives the store."""
+
+    folder: Path
+    wal: bool
+    control: ControlSocket
+    metrics: Metrics
+    server: ControlServer
 
 
 class Program:
@@ -108,19 +120,28 @@ class Program:
     async def _serve(self, folder: Path, wal: bool, opened: Opened, control: ControlSocket) -> None:
         agenda = Agenda(self._clock, lambda event: None)
         folding = Folding(self._clock.now, agenda.book)
-        install_handlers(asyncio.get_running_loop(), self._log, folding, self._redact)
+        undo = install_handlers(asyncio.get_running_loop(), self._log, folding, self._redact)
         follower = LogSubscriber(self._log, folding, self._redact, self._clock.now)
         metrics = Metrics(self._snapshot, self._known, self._clock.now)
         stream = EventStream(self._lens, self._clock.wall)
         self._subscribers = [metrics.on_event, stream.take, follower.on_event]
         server = ControlServer(stream, lambda: self.settings.access, lambda: self.settings.limits, self._defect)
-        scraped = MetricsListener(metrics.render)
         self._hear_signals()
-        engine = self._begin(folder, opened)
-        server.serve(self._services(engine, metrics))
+        try:
+            await self._work(_Stage(folder, wal, control, metrics, server), opened)
+        finally:
+            folding.flush()
+            agenda.close()
+            undo()
+
+    async def _work(self, stage: _Stage, opened: Opened) -> None:
+        """Run one life of the store after the other, until the process is to stop."""
+        scraped = MetricsListener(stage.metrics.render)
+        engine = self._begin(stage.folder, opened)
+        stage.server.serve(self._services(engine, stage.metrics))
         async with asyncio.TaskGroup() as around:
             outside = around.create_task(self._watch_outside(), name="outside")
-            await server.start(*control.sockets)
+            await stage.server.start(*stage.control.sockets)
             await self._offer_metrics(scraped)
             while True:
                 try:
@@ -128,18 +149,16 @@ class Program:
                     break
                 except* StoreCorrupt as faults:
                     self._log.error("the database is damaged; it is set aside", error=str(faults.exceptions[0]))
-                server.serve(None)
+                stage.server.serve(None)
                 await self._end(engine)
-                opened = await asyncio.to_thread(self._salvaged, folder, wal)
-                engine = self._begin(folder, opened)
-                server.serve(self._services(engine, metrics))
+                opened = await self._salvaged(stage.folder, stage.wal)
+                engine = self._begin(stage.folder, opened)
+                stage.server.serve(self._services(engine, stage.metrics))
             await scraped.stop()
-            await server.stop(1.0)
+            await stage.server.stop(1.0)
             outside.cancel()
         await self._end(engine)
         await self._sender.close()
-        folding.flush()
-        agenda.close()
 
     def _begin(self, folder: Path, opened: Opened) -> Engine:
         """Build the engine of a life of the store."""
@@ -188,9 +207,9 @@ class Program:
         self._engine = self._figures = None
         await engine.close()
 
-    def _salvaged(self, folder: Path, wal: bool) -> Opened:
+    async def _salvaged(self, folder: Path, wal: bool) -> Opened:
         """Set the damaged database aside, and open the one that was saved from it."""
-        report = salvage(folder, Now(self._clock.now(), self._clock.wall()))
+        report = await asyncio.to_thread(salvage, folder, Now(self._clock.now(), self._clock.wall()))
         self._log.warning("the damaged database is kept", file=str(report.file), kept=report.kept, lost=report.lost)
         return open_store(folder, self._clock, wal=wal, crash_limit=self.settings.limits.crash_limit)
 
@@ -249,6 +268,7 @@ class Program:
         self._troubles.pop(RELOAD, None)
         self.settings, self._secrets = settings, secrets
         self._log.set_level(Level[settings.daemon.log_level.upper()])
+        self._log.set_format(settings.daemon.log_format)
         if self._engine is not None:
             self._adopt(self._engine)
             self._engine.secrets_changed(secrets.refresh())

@@ -15,7 +15,7 @@ from functools import partial
 from msgspec import structs
 
 from kurir.domain import outcome
-from kurir.domain.events import AttemptEnded, Emit, JobChanged
+from kurir.domain.events import AttemptEnded, Emit, JobChanged, LeaseLost
 from kurir.domain.instant import Now
 from kurir.domain.job import Job, Reason, Result, State
 from kurir.domain.lifecycle import Transition, after_attempt
@@ -174,7 +174,9 @@ class Delivery:
         """The outcome is written: tell, and let go what waited for it."""
         dispatcher, lane = self._dispatcher(), self._storage.catalog.by_id[job.lane]
         self._tell(job, change, sent, sent.answer.status if sent.answer is not None else None)
-        if settled.job is not None:
+        if settled.job is None:
+            self._emit(LeaseLost(job.topic))
+        else:
             self._emit(JobChanged(settled.job, State.LEASED, (self._clock.now() - job.accepted_at) / 1000))
         dispatcher.gained(settled.ready, change.due_at if change.to is State.PENDING else None)
         if ended.held or ended.released:
