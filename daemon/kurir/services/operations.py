@@ -96,7 +96,7 @@ class Operations:
         job = await self._find(peer, uid)
         amend.require(job, Step.RESOLVE)
         if take == "server":
-            run = partial(amend.cancel, reason=Reason.DISCARDED, now=self._now(), keep_key=self._keep_key())
+            run = partial(amend.cancel, reason=Reason.REQUESTED, now=self._now(), keep_key=self._keep_key())
             return await self._amend(uid, peer, run)
         if take not in ("device", "merged") or (take == "merged") != (value is not None):
             detail = "cannot resolve the job: take is device, server, or merged with a value"
