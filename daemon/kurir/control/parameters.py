@@ -100,7 +100,7 @@ class LineDocument(Struct, frozen=True):
 class Said(Struct, frozen=True):
     """It is done; nothing more is to be said."""
 
-    done: Literal[True] = True
+    done: bool = True
 
 
 class Paused(Struct, frozen=True):

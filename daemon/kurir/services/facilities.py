@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from urllib.parse import urlsplit, urlunsplit
 
 from msgspec import UNSET
 
@@ -65,7 +64,7 @@ def _destination(gates: Gates, destination: Destination, peer: Peer, lens: Lens)
         in_flight=health.in_flight if health else 0,
         concurrency=destination.concurrency,
         last_success_at=perhaps(health.wall_success) if health else None,
-        url=_without_password(destination.url) if peer.admin else UNSET,
+        url=destination.url if peer.admin else UNSET,
         headers=_without_secrets(destination.headers) if peer.admin else UNSET,
     )
 
@@ -91,13 +90,6 @@ def _holds(health: Health | None, lens: Lens) -> list[HoldDocument]:
 
 def _rate(rate: Rate | None) -> str | None:
     return None if rate is None else f"{rate.count}/{_UNITS.get(rate.per, f'{rate.per}ms')}"
-
-
-def _without_password(url: str) -> str:
-    parts = urlsplit(url)
-    if "@" not in parts.netloc:
-        return url
-    return urlunsplit(parts._replace(netloc=f"{_REDACTED}@{parts.netloc.rpartition('@')[2]}"))
 
 
 def _without_secrets(headers: Mapping[str, str]) -> dict[str, str]:

@@ -64,8 +64,9 @@ class Lens:
 
     def job(self, job: Job, result: ResultDocument | UnsetType | None = UNSET) -> JobDocument:
         """A job as everybody is shown it. If it has ended and no result is given, that member is left out."""
+        public_id = job.public_id
         return JobDocument(
-            id=job.public_id,
+            id=public_id,
             seq=job.id,
             topic=job.topic,
             destination=job.destination or None,
@@ -75,7 +76,7 @@ class Lens:
             priority=job.priority,
             ordering_key=job.ordering_key,
             unique_key=job.unique_key,
-            idempotency_key=job.key,
+            idempotency_key=job.wire_key or public_id,
             correlation_id=job.correlation_id or job.public_id,
             content_type=job.content_type,
             size=job.size,
