@@ -1,21 +1,18 @@
-"""Cases B10 to B15, C2, C3, O5 and A13, A14: order, uniqueness, time and room, through the intake to the wire."""
+"""Cases B10 to B15 and O5: order inside of a key, uniqueness, collapse, successions, through the intake to the wire."""
 
 from __future__ import annotations
 
 import random
-from dataclasses import replace
-from datetime import UTC, datetime
 
 import pytest
 
 from kurir.domain.errors import Refused
-from kurir.domain.events import Dropped, JobChanged
+from kurir.domain.events import JobChanged
 from kurir.domain.job import ErrorKind, Reason, State
-from kurir.domain.policy import HOUR, SECOND, Destination, Limits, OnDead, Ordering, Pick, RetryPolicy, Topic, WhenFull
-from kurir.domain.submission import Edit
+from kurir.domain.policy import HOUR, OnDead, Ordering, RetryPolicy
 from kurir.services.operations import DeadFilter
 from support.clock import FakeClock
-from support.engine import ALICE, BOB, OFFLINE, ONLINE, QUICK, registry, running
+from support.engine import ALICE, BOB, registry, running
 from support.server import Hang, Reply, Server
 
 
@@ -160,106 +157,6 @@ async def test_a_cancelled_job_that_was_delivered_meanwhile_is_done(tmp_path):
         assert (refusal.value.code, refusal.value.extra) == ("wrong_state", {"state": "done"})
 
 
-async def test_c2_a_backoff_is_not_longer_than_it_was_when_the_clock_is_set_back(tmp_path):
-    clock = FakeClock()
-    thirty = RetryPolicy(schedule=(30 * SECOND,))
-    async with Server() as srv:
-        srv.answer([Reply(503), Reply(200)])
-        async with running(tmp_path, registry(url=srv.url, retry=thirty), clock=clock) as daemon:
-            await daemon.submit(body=b"x")
-            await daemon.quiet()
-            clock.step_wall(-12 * HOUR)
-            await daemon.pass_time(29_999)
-            assert len(srv.requests) == 1
-            await daemon.pass_time(1)
-            assert len(srv.requests) == 2
-            clock.step_wall(+12 * HOUR)
-
-
-async def test_c3_a_step_over_the_instant_of_a_job_makes_it_go_once(tmp_path):
-    clock = FakeClock()
-    at = clock.wall() + 5_000
-    async with Server() as srv, running(tmp_path, registry(url=srv.url), clock=clock) as daemon:
-        await daemon.submit(body=b"x", not_before=_instant(at))
-        await daemon.pass_time(3_000)
-        assert srv.requests == []
-        clock.step_wall(17_000)
-        await daemon.ended(1)
-        clock.step_wall(-17_000)
-        await daemon.pass_time(30_000)
-        assert len(srv.requests) == 1
-
-
-async def test_an_instant_waits_for_a_trusted_clock(tmp_path):
-    clock = FakeClock(trusted=False)
-    async with Server() as srv, running(tmp_path, registry(url=srv.url), clock=clock) as daemon:
-        await daemon.submit(body=b"x", not_before=_instant(clock.wall() + 5_000))
-        await daemon.pass_time(60_000)
-        assert srv.requests == []
-        clock.trust()
-        await daemon.ended(1)
-
-
-async def test_a13_a_backlog_that_fails_for_good_delays_no_new_job_and_is_discarded_in_bulk(tmp_path):
-    async with Server() as srv:
-        srv.answer(lambda request: Reply(400 if request.body.startswith(b"old") else 200))
-        async with running(tmp_path, registry(url=srv.url), clock=FakeClock()) as daemon:
-            for name in (b"old", b"new"):
-                for n in range(5):
-                    await daemon.submit(body=name + b"%d" % n)
-            await daemon.ended(10)  # the clock stands still: nobody waited for a backoff
-            assert len(daemon.endings(State.DONE)) == len(daemon.endings(State.DEAD)) == 5
-            assert len(srv.requests) == 10
-
-
-@pytest.mark.parametrize("admin", [False, True])
-async def test_a14_a_full_queue_refuses_the_newest_and_accepts_again_without_a_restart(tmp_path, admin):
-    peer = replace(ALICE, admin=admin)
-    async with Server() as srv:
-        config = registry(url=srv.url, limits=Limits(disk_reserve=0, queue_jobs=100))
-        async with running(tmp_path, config) as daemon:
-            await daemon.engine.operations.pause("destination", "api")
-            for n in range(100):
-                await daemon.submit(peer, body=b"%d" % n)
-            for n in range(50):
-                with pytest.raises(Refused) as refusal:
-                    await daemon.submit(peer, body=b"too many %d" % n)
-                assert refusal.value.code == "queue_full"
-            await daemon.engine.operations.resume("destination", "api")
-            await daemon.ended(100)
-            for n in range(10):
-                await daemon.submit(peer, body=b"again %d" % n)
-            await daemon.ended(110)
-            assert sorted(bodies(srv)) == sorted([b"%d" % n for n in range(100)] + [b"again %d" % n for n in range(10)])
-
-
-async def test_a14_a_topic_may_drop_its_oldest_and_says_so(tmp_path):
-    async with Server() as srv:
-        config = registry(
-            url=srv.url, limits=Limits(disk_reserve=0, user_jobs=3), when_full=WhenFull.DROP_OLDEST
-        )  # fmt: skip
-        async with running(tmp_path, config) as daemon:
-            await daemon.engine.operations.pause("topic", "orders")
-            for n in range(5):
-                await daemon.submit(body=b"%d" % n)
-            assert [(e.job.id, e.job.reason) for e in daemon.of(Dropped)] == [(1, Reason.DROPPED), (2, Reason.DROPPED)]
-            await daemon.engine.operations.resume("topic", "orders")
-            await daemon.wait(lambda _: len(daemon.endings(State.DONE)) == 3)
-            assert bodies(srv) == [b"2", b"3", b"4"]
-
-
-async def test_one_user_at_the_limit_does_not_keep_another_out(tmp_path):
-    config = registry(limits=Limits(disk_reserve=0, user_jobs=2))
-    async with running(tmp_path, config, clock=FakeClock()) as daemon:
-        await daemon.engine.operations.pause("topic", "orders")
-        for _ in range(2):
-            await daemon.submit(ALICE, body=b"x")
-        with pytest.raises(Refused) as refusal:
-            await daemon.submit(ALICE, body=b"x")
-        assert refusal.value.code == "quota_exceeded"
-        await daemon.submit(BOB, body=b"x")
-
-
 async def test_o5_collapse_sends_the_latest_of_a_key_alone(tmp_path):
     async with Server() as srv, running(tmp_path, registry(url=srv.url, collapse=True)) as daemon:
         await daemon.engine.operations.pause("topic", "orders")
@@ -340,135 +237,3 @@ async def test_unless_ends_a_job_that_is_no_longer_wanted_when_it_comes_up(tmp_p
         await daemon.ended(4)
         assert bodies(srv) == [b"done", b"new"]
         assert {job.reason for job in daemon.endings(State.CANCELLED)} == {Reason.UNWANTED}
-
-
-async def test_a_job_in_mid_attempt_does_not_expire_but_one_that_waits_for_its_retry_does(tmp_path):
-    clock, hang = FakeClock(), Hang(then=Reply(503))
-    async with Server() as srv:
-        srv.answer([hang, Reply(200)])
-        retry = RetryPolicy(schedule=(HOUR,))
-        async with running(tmp_path, registry(url=srv.url, retry=retry), clock=clock) as daemon:
-            job = await daemon.accept(body=b"x", expires_in="10s")
-            await srv.wait_requests(1)
-            clock.advance(20_000)
-            await daemon.engine.storage.probe()
-            assert (await daemon.job(job.uid)).state is State.LEASED
-            hang.until.set()
-            await daemon.quiet()
-            (ended,) = await daemon.ended(1)
-            assert (ended.state, ended.last_error.kind) == (State.DEAD, ErrorKind.EXPIRED)
-            assert len(srv.requests) == 1
-
-
-async def test_a_job_that_expired_while_the_device_slept_is_not_sent_on_waking(tmp_path):
-    clock = FakeClock()
-    async with Server() as srv, running(tmp_path, registry(url=srv.url), clock=clock) as daemon:
-        await daemon.submit(body=b"x", delay="1m", expires_in="2m")
-        await daemon.quiet()
-        clock.suspend(HOUR)
-        (ended,) = await daemon.ended(1)
-        assert (ended.state, ended.last_error.kind) == (State.DEAD, ErrorKind.EXPIRED)
-        assert srv.requests == []
-
-
-async def test_a_job_that_expired_behind_a_hold_while_the_device_slept_is_not_sent_on_waking(tmp_path):
-    clock = FakeClock()
-    async with Server() as srv:
-        srv.answer([Reply(503, headers=(("Retry-After", "60"),)), Reply(200)])
-        async with running(tmp_path, registry(url=srv.url), clock=clock) as daemon:
-            await daemon.submit(body=b"1")
-            await daemon.quiet()
-            await daemon.submit(body=b"2", expires_in="2m")
-            await daemon.quiet()
-            clock.suspend(HOUR)
-            await daemon.ended(2)
-            assert bodies(srv) == [b"1", b"1"]
-            assert daemon.endings(State.DEAD)[0].last_error.kind is ErrorKind.EXPIRED
-
-
-async def test_an_edit_may_bring_the_end_of_a_job_nearer(tmp_path):
-    clock = FakeClock()
-    async with running(tmp_path, registry(), clock=clock) as daemon:
-        await daemon.engine.operations.pause("topic", "orders")
-        job = await daemon.accept(body=b"x")
-        await daemon.engine.operations.edit(ALICE, job.uid, Edit(expires_in="10s"))
-        clock.advance(10_000)
-        (ended,) = await daemon.ended(1)
-        assert ended.last_error.kind is ErrorKind.EXPIRED
-
-
-async def test_retry_of_an_expired_job_gives_it_its_whole_life_again(tmp_path):
-    clock = FakeClock()
-    async with Server() as srv, running(tmp_path, registry(url=srv.url), clock=clock) as daemon:
-        await daemon.engine.operations.pause("topic", "orders")
-        job = await daemon.accept(body=b"x", expires_in="1m")
-        clock.advance(60_000)
-        await daemon.ended(1)
-        revived = await daemon.engine.operations.retry(ALICE, job.uid)
-        assert (revived.state, revived.reason) == (State.PENDING, Reason.REQUEUED)
-        await daemon.pass_time(59_000)
-        await daemon.engine.operations.resume("topic", "orders")
-        await daemon.wait(lambda _: daemon.endings(State.DONE))
-
-
-async def test_the_newest_go_first_where_the_topic_says_so_and_none_is_forgotten(tmp_path):
-    async with Server() as srv:
-        config = registry(url=srv.url, order=Pick.NEWEST, destination={"concurrency": 1})
-        async with running(tmp_path, config) as daemon:
-            await daemon.engine.operations.pause("topic", "orders")
-            for n in range(4):
-                await daemon.submit(body=b"%d" % n)
-            await daemon.submit(body=b"urgent", priority=5)
-            await daemon.engine.operations.resume("topic", "orders")
-            await daemon.ended(5)
-            assert bodies(srv) == [b"urgent", b"3", b"2", b"1", b"0"]
-
-
-async def test_newest_first_with_room_for_several_empties_every_priority(tmp_path):
-    async with (
-        Server() as srv,
-        running(tmp_path, registry(url=srv.url, order=Pick.NEWEST), clock=FakeClock()) as daemon,
-    ):
-        await daemon.engine.operations.pause("topic", "orders")
-        for n in range(6):
-            await daemon.submit(body=b"%d" % n, priority=n % 3)
-        await daemon.engine.operations.resume("topic", "orders")
-        await daemon.ended(6)
-
-
-async def test_the_higher_priority_goes_first_and_the_lowest_does_not_starve(tmp_path):
-    async with Server() as srv, running(tmp_path, registry(url=srv.url, destination={"concurrency": 1})) as daemon:
-        await daemon.engine.operations.pause("topic", "orders")
-        await daemon.submit(body=b"low", priority=-100)
-        for n in range(20):
-            await daemon.submit(body=b"high %d" % n, priority=10)
-        await daemon.submit(body=b"top", priority=100)
-        await daemon.engine.operations.resume("topic", "orders")
-        await daemon.ended(22)
-        order = bodies(srv)
-        assert order[0] == b"top"
-        assert order.index(b"low") < 8
-        rest = [body for body in order if body.startswith(b"high")]
-        assert rest == [b"high %d" % n for n in range(20)]
-
-
-async def test_work_of_an_offline_hour_goes_when_the_network_is_there(tmp_path):
-    async with Server() as srv:
-        config = registry(
-            url=srv.url,
-            more=[
-                Destination(name="far", url="http://far.test", retry=QUICK),
-                Topic(name="reports", destination="far", path="/"),
-            ],
-        )
-        async with running(tmp_path, config, clock=FakeClock()) as daemon:
-            daemon.report(OFFLINE)
-            await daemon.submit(topic="reports", body=b"x")
-            await daemon.submit(body=b"here")
-            await daemon.ended(1)  # a destination on this device needs no network
-            assert daemon.engine.dispatcher.in_flight == 0
-            daemon.report(ONLINE)
-
-
-def _instant(wall_ms):
-    return datetime.fromtimestamp(wall_ms / 1000, UTC).isoformat()
