@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -36,7 +37,7 @@ class Destination:
         try:
             self.url = await self._running.enter_async_context(serve(app, HOST, self._port))
         except OSError as fault:
-            reason = fault.strerror or str(fault)
+            reason = os.strerror(fault.errno) if fault.errno else str(fault)
             raise DemoFailed(
                 f"cannot listen on {HOST}:{self._port}: {reason}; leave --port out to take a free one"
             ) from fault
