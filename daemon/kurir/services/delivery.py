@@ -7,7 +7,9 @@ back as soon as the outcome is queued for the store: a claim queued after it sha
 from __future__ import annotations
 
 import asyncio
+import os
 import random
+import uuid
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import partial
@@ -38,6 +40,9 @@ KEPT_HEADERS = frozenset(
         "x-request-id", "x-correlation-id", "idempotent-replayed", "www-authenticate", "warning", "link", "server",
     }
 )  # fmt: skip
+
+ABORT_ON = "KURIRD_TEST_ABORT_ON"
+"""A hook for tests: the process aborts when an attempt of the job with this id or ordering key begins."""
 
 
 class Abort(Enum):
@@ -81,6 +86,7 @@ class Delivery:
         self._idle = asyncio.Event()
         self._idle.set()
         self._random = random.Random()  # noqa: S311 - spreads retries, keeps no secret
+        self._pill = os.environ.get(ABORT_ON)
         self.dispatcher: Dispatcher | None = None
 
     @property
@@ -132,6 +138,8 @@ class Delivery:
         lane = self._storage.catalog.by_id[job.lane]
         wall_start = self._clock.wall()
         started = asyncio.get_running_loop().time()
+        if self._pill is not None and self._pill in (job.ordering_key, str(uuid.UUID(bytes=job.uid))):
+            os.abort()
         try:
             sent = await self._exchange.attempt(running.claimed, lane)
         except asyncio.CancelledError:
