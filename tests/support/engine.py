@@ -21,6 +21,7 @@ from types import MappingProxyType
 from typing import Any
 
 import msgspec
+from msgspec import structs
 
 from kurir.domain.conditions import Conditions, Connectivity, KernelFacts, Link, NetworkFacts
 from kurir.domain.conditions import State as NetworkState
@@ -93,7 +94,7 @@ class FarSender(HttpSender):
 
     async def send(self, *args: Any, **kwargs: Any) -> Any:
         answer = await super().send(*args, **kwargs)
-        return replace(answer, peer="203.0.113.9") if isinstance(answer, WireReply) else answer
+        return structs.replace(answer, peer="203.0.113.9") if isinstance(answer, WireReply) else answer
 
 
 @dataclass

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from msgspec import Struct
+
 from kurir.domain.job import Job, State
 
 
-@dataclass(frozen=True, slots=True)
-class JobAccepted:
+class JobAccepted(Struct, frozen=True):
     job: Job
 
 
@@ -26,13 +27,11 @@ class SubmitRefused:
     topic: str
 
 
-@dataclass(frozen=True, slots=True)
-class JobClaimed:
+class JobClaimed(Struct, frozen=True):
     job: Job
 
 
-@dataclass(frozen=True, slots=True)
-class AttemptEnded:
+class AttemptEnded(Struct, frozen=True):
     """One request (or a try that could not reach the server) is over. `seconds` is its duration on device time."""
 
     job: Job
@@ -46,8 +45,7 @@ class AttemptEnded:
     replayed: bool = False  # the server said that it had seen the key before
 
 
-@dataclass(frozen=True, slots=True)
-class JobChanged:
+class JobChanged(Struct, frozen=True):
     """A job reached another state; `job` shows it afterwards, `was` is the state before."""
 
     job: Job

@@ -140,8 +140,7 @@ def after_attempt(
             assert_never(verdict)
 
 
-@dataclass(frozen=True, slots=True)
-class _Change:
+class _Change(Struct, frozen=True):
     """The arithmetic that the verdicts share."""
 
     job: Job

@@ -11,14 +11,14 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 import msgspec
+from msgspec import Struct
 
 from kurir.domain.job import ErrorKind
 from kurir.domain.policy import Classify, Expect
 from kurir.domain.retry import matrix_retry_after, retry_after
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(Struct, frozen=True):
     """A status line that arrived, with what came after it."""
 
     status: int
@@ -43,8 +43,7 @@ class Fault:
     wrote: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Attempt:
+class Attempt(Struct, frozen=True, kw_only=True):
     """What a verdict depends on besides the answer."""
 
     method: str
@@ -228,6 +227,15 @@ def _from_portal(answer: Answer, attempt: Attempt, broken: str | None) -> bool:
         return False
     if attempt.expect:
         return broken is not None
+    return _looks_like_portal(answer)
+
+
+def portal_like(answer: Answer, expect: Expect) -> bool:
+    """Whether a captive portal answers like this: then it matters whether there is one."""
+    return answer.status == 511 or (unmet(expect, answer) is not None if expect else _looks_like_portal(answer))
+
+
+def _looks_like_portal(answer: Answer) -> bool:
     html = (answer.header("Content-Type") or "").lower().startswith("text/html")
     return 300 <= answer.status <= 399 or answer.status in _PORTAL_LIKE or html
 

@@ -211,7 +211,7 @@ class Dispatcher:
         self._claiming = True
         moment = Now(now, self._clock.wall())
         run = partial(claim, wanted=wanted, suspects=suspects, busy=self._busy, lease=next(self._leases), now=moment)
-        self._storage.attempt(run).add_done_callback(partial(self._claimed, wanted=wanted, probes=probes))
+        self._storage.attempt_then(run, partial(self._claimed, probes))
 
     def _plan(self, now: int) -> tuple[list[int], list[LaneClaim], set[int]]:
         """Which suspects and which lanes to claim from, and which of them as a probe."""
@@ -324,16 +324,13 @@ class Dispatcher:
         oldest = LaneClaim(lane, aged, Turn.OLDEST)
         return [oldest, LaneClaim(lane, want - aged, turn)] if want > aged else [oldest]
 
-    def _claimed(self, future: asyncio.Future[Claims], wanted: list[LaneClaim], probes: set[int]) -> None:
+    def _claimed(self, probes: set[int], claims: Claims | None, fault: Exception | None) -> None:
         self._claiming = False
-        if future.cancelled():
-            return
-        fault = future.exception()
-        if fault is not None:
+        if claims is None:
+            assert fault is not None
             self._storage.failed(fault)
             self._report()
             return
-        claims = future.result()
         for lane in claims.drained:
             self._ring.drop(lane)
         for lane in claims.promoted:

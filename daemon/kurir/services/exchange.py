@@ -6,9 +6,12 @@ Faults of the configuration (a secret that cannot be read, a target that has lef
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from kurir.domain import outcome
 from kurir.domain.conditions import Conditions, Connectivity
@@ -40,8 +43,7 @@ _KINDS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Sent:
+class Sent(Struct, frozen=True):
     """What came of the wire part of an attempt."""
 
     verdict: Verdict
@@ -61,6 +63,7 @@ class World:
     conditions: Callable[[], Conditions]
     on_link: Callable[[str], bool]
     send_failed: Callable[[], None]
+    look: Callable[[], Awaitable[Connectivity]]
 
 
 class Exchange:
@@ -103,7 +106,11 @@ class Exchange:
         if isinstance(reply, WireFault):
             return self._faulted(reply, destination)
         answer = Answer(reply.status, reply.headers, reply.body)
-        verdict = outcome.judge(answer, self._circumstances(job, destination, reply))
+        suspected = self._portal_suspected(destination, reply.peer, self._world.conditions().network.connectivity)
+        if not suspected and outcome.portal_like(answer, destination.expect):
+            # NetworkManager looks every few minutes only: it may not have met the portal yet.
+            suspected = self._portal_suspected(destination, reply.peer, await self._world.look())
+        verdict = outcome.judge(answer, self._circumstances(job, destination, suspected))
         sent = Sent(verdict, answer, reply.seconds, reply.sent_bytes, reply.received_bytes, reply.truncated)
         if isinstance(verdict, outcome.VerifyFirst | outcome.Conflict) and answer.status == 412:
             return await self._look(job, lane, destination, sent)
@@ -139,20 +146,19 @@ class Exchange:
         answer = Answer(reply.status, reply.headers, reply.body[: self._gates.registry.retention.result_bytes])
         return replace(sent, verdict=final, answer=answer)
 
-    def _circumstances(self, job: Job, destination: Destination, reply: WireReply) -> Attempt:
+    def _circumstances(self, job: Job, destination: Destination, portal_suspected: bool) -> Attempt:
         return Attempt(
             method=job.method,
             versioned=job.versioned,
             ambiguous=job.ambiguous or job.id <= self.ambiguous_below,
-            portal_suspected=self._portal_suspected(destination, reply.peer),
+            portal_suspected=portal_suspected,
             expect=destination.expect,
             classify=destination.classify,
             hold_unauthorized=destination.hold_unauthorized,
         )
 
-    def _portal_suspected(self, destination: Destination, peer: str) -> bool:
+    def _portal_suspected(self, destination: Destination, peer: str, connectivity: Connectivity) -> bool:
         """Whether somebody else may have answered: NetworkManager says portal, or nothing proves the opposite."""
-        connectivity = self._world.conditions().network.connectivity
         if _loopback(peer):
             return False
         if connectivity is Connectivity.PORTAL:

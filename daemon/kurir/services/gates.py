@@ -6,6 +6,8 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from msgspec import Struct
+
 from kurir.domain.conditions import Conditions, Reach, blocks, reach_block, reachability
 from kurir.domain.events import DestinationClosed, DestinationHeld, DestinationOpened, DestinationReleased, Emit
 from kurir.domain.health import OPEN, Breaker, Bucket, Gate, Holds, Pass, Standing
@@ -43,8 +45,7 @@ class TopicLoad:
     in_flight: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class LaneGate:
+class LaneGate(Struct, frozen=True):
     """The answer for one lane: how many may start now (as a probe: one), and what shuts it."""
 
     room: int
@@ -53,8 +54,7 @@ class LaneGate:
     young_only: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Ended:
+class Ended(Struct, frozen=True):
     """What the end of an attempt did to its destination."""
 
     forgive: bool = False  # it answers again: backoff that its outage caused is over
@@ -200,9 +200,14 @@ class Gates:
     def reconnected(self, now: int, spread: int) -> None:
         """The network really changed: probe at once, one attempt at a time, spread over destinations and devices."""
         for health in self.health.values():
-            health.breaker.start_anew(now)
-            health.breaker.cautious = True
-            health.resume_at = now + round(self.uniform(0, spread)) if spread else 0
+            self._begin_again(health, now, spread)
+
+    def improved(self, now: int, spread: int) -> None:
+        """The same network leads further than before: what failed on it begins again, what works goes on."""
+        for health in self.health.values():
+            # A start that is spread already, since the network came up a moment ago, is not put off.
+            if health.breaker.streak and health.resume_at <= now:
+                self._begin_again(health, now, spread)
 
     def start_anew(self, now: int) -> None:
         """A person wants it tried now: breaker waits are over, everything else stays."""
@@ -248,6 +253,11 @@ class Gates:
         if found is None:
             found = self._needs[lane.needs] = needs_of(lane.needs)
         return found
+
+    def _begin_again(self, health: Health, now: int, spread: int) -> None:
+        health.breaker.start_anew(now)
+        health.breaker.cautious = True
+        health.resume_at = now + round(self.uniform(0, spread)) if spread else 0
 
     def _fresh(self, destination: Destination, in_flight: int) -> Health:
         bucket = Bucket(destination.rate) if destination.rate else None

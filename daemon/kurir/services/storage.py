@@ -21,7 +21,7 @@ from kurir.services.agenda import Agenda
 from kurir.store.catalog import Catalog
 from kurir.store.meta import touch
 from kurir.store.tx import Tally, Tx
-from kurir.store.writer import Sync, Writer
+from kurir.store.writer import Answer, Sync, Writer
 
 T = TypeVar("T")
 RETRY_EVERY = 5 * SECOND
@@ -135,14 +135,16 @@ class Storage:
 
     def outcome_then(self, run: Callable[[Tx], T], done: Callable[[T], None]) -> None:
         """The same for who goes on with something else: `done` is called with the result."""
-        self._writer.submit(run, Sync.OUTCOME).add_done_callback(partial(self._outcome_done, run, done))
+        self._writer.submit_then(run, Sync.OUTCOME, partial(self._outcome_done, run, done))
 
-    def _outcome_done(self, run: Callable[[Tx], T], done: Callable[[T], None], future: asyncio.Future[T]) -> None:
-        if future.cancelled():
+    def _outcome_done(
+        self, run: Callable[[Tx], T], done: Callable[[T], None], result: T, fault: Exception | None
+    ) -> None:
+        if fault is None:
+            done(result)
             return
-        if future.exception() is None:
-            done(future.result())
-            return
+        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        future.set_exception(fault)
         task = asyncio.ensure_future(self._insist(run, future))
         self._insisting.add(task)
         task.add_done_callback(partial(self._insisted, done))
@@ -157,8 +159,12 @@ class Storage:
         return await self._writer.submit(run, Sync.PROMISE)
 
     def attempt(self, run: Callable[[Tx], T]) -> asyncio.Future[T]:
-        """A write that may fail (a claim); the caller tells `failed` about it."""
+        """A write that may fail; the caller tells `failed` about it."""
         return self._writer.submit(run, Sync.OUTCOME)
+
+    def attempt_then(self, run: Callable[[Tx], T], done: Answer[T]) -> None:
+        """The same with a callback (a claim)."""
+        self._writer.submit_then(run, Sync.OUTCOME, done)
 
     def failed(self, fault: BaseException) -> None:
         """A write failed: the store's health follows. Anything but a fault of the store is raised again."""

@@ -9,6 +9,7 @@ from enum import Enum
 from typing import Any
 
 import msgspec
+from msgspec import Struct
 from msgspec.structs import replace
 
 from kurir.domain.instant import Now
@@ -46,8 +47,7 @@ class LaneClaim:
     past: tuple[int, int] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Claimed:
+class Claimed(Struct, frozen=True):
     """A leased job with its inline payload."""
 
     job: Job

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from msgspec import Struct
 from msgspec.structs import replace
 
 from kurir.domain.instant import Now
@@ -24,8 +23,7 @@ _PLACE = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class AttemptRecord:
+class AttemptRecord(Struct, frozen=True):
     """What is kept of an attempt: when it began (wall clock), how long it took (ms), and its end in words."""
 
     wall_at: int
@@ -33,8 +31,7 @@ class AttemptRecord:
     status: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class Settled:
+class Settled(Struct, frozen=True):
     """The job as it is now, and the lanes that gained a ready job. `job` None: the lease was lost, nothing changed."""
 
     job: Job | None

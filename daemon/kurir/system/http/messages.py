@@ -1,4 +1,4 @@
-"""What goes out and what comes back, as values: requests, routes, replies, faults."""
+"""What goes out and what comes back, as values: requests, routes, replies, faults. Every attempt makes most of them."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
 from pathlib import Path
+
+from msgspec import Struct
 
 from kurir.domain.policy import Tls
 from kurir.system.http.addresses import networks
@@ -18,8 +20,7 @@ _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 _FRAMING = frozenset({"content-length", "transfer-encoding", "expect", "upgrade", "connection", "te", "trailer"})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WireRequest:
+class WireRequest(Struct, frozen=True, kw_only=True):
     """One HTTP request, complete but for its framing (Host, Content-Length), which belongs to the wire."""
 
     method: str
@@ -39,8 +40,7 @@ class Route:
     deny: tuple[str, ...] = ()  # "loopback", "link-local" or networks that may not be connected to
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Timeouts:
+class Timeouts(Struct, frozen=True, kw_only=True):
     """How long each phase of an attempt may take, in milliseconds."""
 
     connect: int  # look-up, TCP and TLS together
@@ -70,8 +70,7 @@ class Fault(StrEnum):
     DENIED = "denied"  # the address is one that this route may not connect to
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WireReply:
+class WireReply(Struct, frozen=True, kw_only=True):
     """What the server answered. A body that broke after the status line is still a reply."""
 
     status: int  # three digits as sent: may lie outside of 100-599
@@ -92,8 +91,7 @@ class WireReply:
         return next((value for key, value in self.headers if key.lower() == wanted), None)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WireFault:
+class WireFault(Struct, frozen=True, kw_only=True):
     """Why there is no reply, and whether the server may have acted all the same."""
 
     kind: Fault
