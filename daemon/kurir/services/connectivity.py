@@ -24,10 +24,14 @@ WAKING = 15 * SECOND
 
 _BOOKING = "resume"
 _GOES = (Reach.TRY, Reach.ONLINE)
+_SHORT = (Connectivity.LIMITED, Connectivity.NONE)  # packets do not get as far as the Internet
 
 
 class NetworkWatch:
-    """Keeps the conditions. `changed` hears of every change, `reconnected` of those that make a new network."""
+    """Keeps the conditions. `changed` hears of every change, `reconnected` of those that make a new network.
+
+    `improved`: the same way leads to the Internet now, and did not before.
+    """
 
     def __init__(self, agenda: Agenda, emit: Emit, conditions: Conditions) -> None:
         self._agenda = agenda
@@ -40,6 +44,7 @@ class NetworkWatch:
         self.check: Callable[[], Awaitable[Connectivity]] | None = None
         self.changed: Callable[[], None] = lambda: None
         self.reconnected: Callable[[], None] = lambda: None
+        self.improved: Callable[[], None] = lambda: None
         self.portal_gone: Callable[[], None] = lambda: None
 
     def conditions(self) -> Conditions:
@@ -60,6 +65,8 @@ class NetworkWatch:
             return
         if not first and now in _GOES and (was not in _GOES or _other_way(before, facts)):
             self.reconnected()
+        elif before.connectivity in _SHORT and facts.connectivity is Connectivity.FULL:
+            self.improved()
         if before.connectivity is Connectivity.PORTAL and facts.connectivity is not Connectivity.PORTAL:
             self.portal_gone()
         if first or was is not now or before.connectivity is not facts.connectivity:
@@ -82,6 +89,13 @@ class NetworkWatch:
             return
         self._asked_at = now
         self._asking = asyncio.ensure_future(self._ask())
+
+    async def look(self) -> Connectivity:
+        """How far packets get now, when an answer makes one doubt it. Asks again only after a while."""
+        self.send_failed()
+        if self._asking is None or self._conditions.network.source == "none":
+            return self._conditions.network.connectivity
+        return await asyncio.shield(self._asking)
 
     async def _ask(self) -> Connectivity:
         assert self.check is not None

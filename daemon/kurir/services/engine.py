@@ -81,6 +81,7 @@ class Engine:
             conditions=self.network.conditions,
             on_link=outside.on_link,
             send_failed=self.network.send_failed,
+            look=self.network.look,
         )
         exchange = Exchange(self.gates, clock, outside.folder, world)
         exchange.ambiguous_below = opened.recovered.ambiguous_below
@@ -102,7 +103,8 @@ class Engine:
         self.operations.expires = self.housekeeping.expires
         self._outside.events.subscribe(self.housekeeping.on_event)
         self.network.changed = self._conditions_changed
-        self.network.reconnected = self._reconnected
+        self.network.reconnected = partial(self._reconnected, self.gates.reconnected)
+        self.network.improved = partial(self._reconnected, self.gates.improved)
         self.network.portal_gone = partial(self._release_everywhere, Hold.PORTAL)
         self._timekeeping = Timekeeping(clock, self.storage, self.dispatcher, self._outside.events.emit, self.patience)
         self._timekeeping.resumed = self.network.resumed
@@ -187,11 +189,11 @@ class Engine:
         self.patience.mark()
         self.dispatcher.look_again()
 
-    def _reconnected(self) -> None:
+    def _reconnected(self, begin: Callable[[int, int], None]) -> None:
         """Another network: old connections are stale, old backoff is over, first attempts are spread."""
         self._outside.sender.drop_connections()
         self._outside.clock.recheck_soon()
-        self.gates.reconnected(self.agenda.now(), self.spread)
+        begin(self.agenda.now(), self.spread)
         self._release_everywhere(Hold.PORTAL)
         for name in {lane.destination for lane in self._opened.catalog.by_id.values()}:
             self._forgive(name)
