@@ -6,6 +6,8 @@ set -eu
 packages="
 network-manager dnsmasq-base dbus nftables iproute2 python3-dbusmock
 util-linux procps strace
+xfsprogs e2fsprogs
+influxdb prometheus-pushgateway radicale
 "
 
 missing=""

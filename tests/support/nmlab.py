@@ -229,7 +229,8 @@ class NetworkLab(PrivateBus):
             self.ip("netns", "add", namespace)
             self.ip("-n", namespace, "link", "set", "lo", "up")
         # The address sits on a bridge: an end of a cable that is made anew loses its own.
-        self.ip("-n", self.router, "link", "add", "br0", "type", "bridge")
+        # A MAC of its own, or it takes that of a port and changes it when that is unplugged.
+        self.ip("-n", self.router, "link", "add", "br0", "address", "02:00:00:00:00:01", "type", "bridge")
         self.ip("-n", self.router, "addr", "add", f"{self.gateway}/24", "dev", "br0")
         self.ip("-n", self.router, "link", "set", "br0", "up")
         self.plug()
@@ -242,13 +243,17 @@ class NetworkLab(PrivateBus):
         if self._metered:
             dhcp.append("--dhcp-option-force=43,ANDROID_METERED")
         self.start("dnsmasq", self.in_router(dhcp))
-        script = self.folder / "portal.py"
-        script.write_text(PORTAL, encoding="utf-8")
-        self.start("portal", self.in_router([SYSTEM_PYTHON, str(script), self.gateway, str(self.folder / "mode")]))
+        self.start_check_server()
         if self._logind:
             self.start_mock("logind")
             until(lambda: "org.freedesktop.login1" in self.names())
         self.start_manager()
+
+    def start_check_server(self) -> None:
+        """The server that NetworkManager asks whether this is the Internet; `mode` is what it answers."""
+        script = self.folder / "portal.py"
+        script.write_text(PORTAL, encoding="utf-8")
+        self.start("portal", self.in_router([SYSTEM_PYTHON, str(script), self.gateway, str(self.folder / "mode")]))
 
     def names(self) -> str:
         """What is on the bus; the question itself comes and goes as a client."""
