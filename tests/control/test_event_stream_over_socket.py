@@ -13,6 +13,7 @@ import pytest
 
 from kurir.client import Client
 from kurir.client.event_stream import Event, EventDecoder
+from kurir.control.connection import Patience
 from kurir.control.event_text import Interest
 from kurir.control.events import RING, EventStream, Follower
 from kurir.domain.events import (
@@ -250,3 +251,16 @@ def test_what_is_said_of_an_event_is_json_with_its_members() -> None:
     assert json.loads(json.dumps(event.data)) == {
         "at": "1970-01-01T00:16:40.000Z", "destination": "api", "hold": "portal", "detail": "sign in",
     }  # fmt: skip
+
+
+async def test_who_only_follows_costs_no_timer(tmp_path: Path) -> None:
+    patience = Patience(head=0.05, idle=0.1)
+    async with control(tmp_path, registry(), patience=patience) as served, following(served.path) as stream:
+        quiet = asyncio.create_task(stream.next(5))
+        await asyncio.wait({quiet}, timeout=0.4)
+        timers = [timer for timer in asyncio.get_running_loop()._scheduled if not timer.cancelled()]  # type: ignore[attr-defined]
+        of_connections = [timer for timer in timers if "onnection" in repr(timer) or "keepalive" in repr(timer)]
+        assert of_connections == []
+        async with calling(served.path) as caller:
+            await caller.ask("POST", "/v1/jobs", {"topic": "orders"})
+        assert (await quiet).kind == "job.accepted"

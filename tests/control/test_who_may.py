@@ -11,6 +11,7 @@ import shutil
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import MappingProxyType
 from typing import Any
 
@@ -79,7 +80,7 @@ class User:
 
 
 @pytest.fixture
-async def served(tmp_path: Path) -> AsyncIterator[Control]:
+async def served() -> AsyncIterator[Control]:
     private = replace(Topic(name="private", destination="hidden", path="/p"), allow=("root",))
     config = registry()
     config = replace(
@@ -93,12 +94,11 @@ async def served(tmp_path: Path) -> AsyncIterator[Control]:
         ),
         access=Access(admin_groups=("daemon",)),
     )
-    for folder in (tmp_path, *tmp_path.parents):
-        if folder.stat().st_uid == os.geteuid() and folder != Path("/"):
-            folder.chmod(folder.stat().st_mode | 0o011)
-    async with control(tmp_path, config) as server:
-        server.services.gates.paused_topics.add("orders")
-        yield server
+    # Not in pytest's own folder, which is closed to other users by every run that starts.
+    with TemporaryDirectory(prefix="kurir-who-may-") as folder:
+        async with control(Path(folder), config) as server:
+            server.services.gates.paused_topics.add("orders")
+            yield server
 
 
 @pytest.fixture
