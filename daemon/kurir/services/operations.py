@@ -211,15 +211,16 @@ class Operations:
             error_kind=ErrorKind(wanted.error_kind) if wanted.error_kind else None,
             owner=owner,
         )
-        before = wanted.before if wanted.before is not None else self._clock.wall() + 1
+        newest = self._storage.catalog.last_id  # what comes, and dies, meanwhile is not chased
         count, above = 0, 0
         while True:
-            chunk = await self._reader.run(partial(look.dead_chunk, wanted=found, before=before, above=above))
-            amended = await self._storage.promise(partial(_act_on, ids=chunk.ids, run=run))
+            chunk = await self._reader.run(partial(look.dead_chunk, wanted=found, before=wanted.before, above=above))
+            ids = tuple(id_ for id_ in chunk.ids if id_ <= newest)
+            amended = await self._storage.promise(partial(_act_on, ids=ids, run=run))
             for each in amended:
                 self._amended(each)
             count += len(amended)
-            if chunk.above is None:
+            if chunk.above is None or chunk.above >= newest:
                 return count
             above = chunk.above
 
