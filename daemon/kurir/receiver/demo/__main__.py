@@ -18,6 +18,7 @@ from kurir.receiver.demo.failure import DemoFailed
 from kurir.receiver.demo.tour import Tour, heading
 
 INTERRUPTED = 130
+PIPE = 141
 
 
 def _port(text: str) -> int:
@@ -126,6 +127,9 @@ def main() -> int:
     except DemoFailed as fault:
         print(f"\nthe demo ends: {fault}", file=sys.stderr)
         return 1
+    except BrokenPipeError:  # whoever read what is shown has gone, as in `make run | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return PIPE
     if not finished:
         print("\nEnded; the daemon and the receiver are stopped." if stay else "\ninterrupted")
         return 0 if stay else INTERRUPTED
