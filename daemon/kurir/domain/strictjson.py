@@ -101,7 +101,7 @@ def _shape(type_: type[msgspec.Struct]) -> _Shape:
         if not all(isinstance(kind, _FLAT) for kind in kinds):
             nested.add(field.encode_name)
     names = tuple(field.encode_name for field in described.fields)
-    twice = _AROUND_NAME + min(map(len, names))
+    twice = _AROUND_NAME + min(map(len, names), default=0)
     return _Shape(msgspec.json.Decoder(type_), names, frozenset(nested), twice)
 
 

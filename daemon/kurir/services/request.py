@@ -6,6 +6,7 @@ what is configured now, with secrets filled in at the last moment.
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime
 from functools import lru_cache
 from pathlib import Path
@@ -20,6 +21,7 @@ from kurir.store.claim import Claimed
 from kurir.system.http import Route, Timeouts, WireRequest
 from kurir.system.secrets import Secrets
 
+_TRACE_ID = re.compile(r"(?!0{32})[0-9a-f]{32}")
 USER_AGENT = f"kurird/{__version__}"
 
 
@@ -115,6 +117,9 @@ def _headers(job: Job, destination: Destination, secrets: Secrets) -> list[tuple
         headers.append(("User-Agent", USER_AGENT))
     if "x-correlation-id" not in present:
         headers.append(("X-Correlation-ID", job.correlation_id or job.public_id))
+    if job.correlation_id and "traceparent" not in present and _TRACE_ID.fullmatch(job.correlation_id):
+        # The trace goes on (W3C Trace Context); the span is the same in every attempt, as everything of a job is.
+        headers.append(("traceparent", f"00-{job.correlation_id}-{job.uid.hex()[16:]}-01"))
     return headers
 
 

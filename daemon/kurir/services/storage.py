@@ -27,6 +27,9 @@ T = TypeVar("T")
 RETRY_EVERY = 5 * SECOND
 """How often a store that fails is tried, in milliseconds. Only while it fails."""
 
+AMPLE = 8
+"""With so many times the reserve free, a second of accepting jobs cannot use it up."""
+
 DISK_FULL = "disk_full"
 STORE_FAILING = "store_failing"
 _BOOKING = "storage"
@@ -62,6 +65,8 @@ class Storage:
         self._agenda = agenda
         self._emit = emit
         self._trouble: str | None = None
+        self._free = 0
+        self._looked_at = 0
         self._stuck: list[Callable[[], None]] = []
         self._insisting: set[asyncio.Task[Any]] = set()
 
@@ -98,7 +103,7 @@ class Storage:
         """Raise Refused when the store could not keep a new job."""
         if self._trouble == STORE_FAILING:
             raise Refused("storage_failing", "cannot accept the job: the store cannot be written; it is tried again")
-        free = self.free_bytes()
+        free = self._recent_free_bytes()
         self._writer.separate = free < 2 * self.disk_reserve
         if self._trouble == DISK_FULL or free < self.disk_reserve:
             raise Refused(
@@ -106,6 +111,13 @@ class Storage:
                 f"cannot accept the job: {free // 1024} KiB are free on the disk, below the reserve of"
                 f" {self.disk_reserve // 1024} KiB; free some space",
             )
+
+    def _recent_free_bytes(self) -> int:
+        """Asked for every job: looked up again after a moment, and each time while the disk is nearly full."""
+        now = self._agenda.now()
+        if self._free < AMPLE * self.disk_reserve or now - self._looked_at >= SECOND:
+            self._free, self._looked_at = self.free_bytes(), now
+        return self._free
 
     async def promise(self, run: Callable[[Tx], T]) -> T:
         """A write whose success somebody will be told: on the disk when this returns.
