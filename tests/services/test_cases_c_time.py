@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from kurir.domain.job import ErrorKind, Reason, State
 from kurir.domain.policy import HOUR, SECOND, RetryPolicy
 from kurir.domain.submission import Edit
+from kurir.services.operations import DeadFilter
 from support.clock import FakeClock
 from support.engine import ALICE, registry, running
 from support.server import Hang, Reply, Server
@@ -44,6 +45,17 @@ async def test_c3_a_step_over_the_instant_of_a_job_makes_it_go_once(tmp_path):
         clock.step_wall(-17_000)
         await daemon.pass_time(30_000)
         assert len(srv.requests) == 1
+
+
+async def test_c2_dead_letters_of_a_future_that_never_was_are_retried_in_bulk(tmp_path):
+    clock = FakeClock()
+    async with Server() as srv, running(tmp_path, registry(url=srv.url), clock=clock) as daemon:
+        srv.answer([Reply(422), Reply(200)])
+        await daemon.submit(body=b"x")
+        await daemon.ended(1)
+        clock.step_wall(-12 * HOUR)
+        assert await daemon.engine.operations.dead_retry(ALICE, DeadFilter()) == 1
+        await daemon.ended(2)
 
 
 async def test_an_instant_waits_for_a_trusted_clock(tmp_path):

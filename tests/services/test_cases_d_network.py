@@ -21,24 +21,6 @@ LOGIN = Reply(200, b"<form>", (("Content-Type", "text/html"),))
 UNCHECKED = replace(ONLINE, connectivity=Connectivity.UNCHECKED)
 
 
-@pytest.fixture
-def names(monkeypatch):
-    """The name server: what it knows is reached on loopback, anything else is a failure that it can be given."""
-    known: dict[str, BaseException | str] = {"far.test": "127.0.0.1", "other.test": "127.0.0.1"}
-    real = socket.getaddrinfo
-
-    def look_up(host, *args, **kwargs):
-        if isinstance(host, str) and host.endswith(".test"):
-            answer = known.get(host, socket.gaierror(socket.EAI_NONAME, "no such name"))
-            if isinstance(answer, BaseException):
-                raise answer
-            return real(answer, *args, **kwargs)
-        return real(host, *args, **kwargs)
-
-    monkeypatch.setattr(socket, "getaddrinfo", look_up)
-    return known
-
-
 def far(srv, host="far.test"):
     """The server under a name, so that it counts as reached through the network."""
     return f"http://{host}:{srv.port}"
