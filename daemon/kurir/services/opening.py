@@ -86,6 +86,7 @@ def _take_over(
         tx.write_books()
         conn.execute("COMMIT")
         tx.committed()
-    except sqlite3.Error as error:
+        catalog = Catalog.read(conn)
+    except database.DAMAGED as error:
         raise database.fault_of(error) or error from error
-    return Opened(conn, tally, Catalog.read(conn), recovered, report, bodies.names(folder))
+    return Opened(conn, tally, catalog, recovered, report, bodies.names(folder))
