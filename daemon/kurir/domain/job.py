@@ -237,7 +237,7 @@ class NewJob(Struct, frozen=True, kw_only=True):
     body_kind: BodyKind
     size: int
     digest: bytes  # of the payload
-    content_digest: bytes  # of everything that makes a request the same: method, target, headers, payload
+    content_digest: bytes | None  # of everything that makes a request the same; where there is a client_key
     accepted_at: int
     wall_created: int
     due_at: int
@@ -252,7 +252,8 @@ class NewJob(Struct, frozen=True, kw_only=True):
     @property
     def cost(self) -> int:
         """Bytes charged to queue and user limits: payload, target and headers."""
-        return self.size + len(self.target) + sum(len(n) + len(v) for n, v in self.headers)
+        size = self.size + len(self.target)
+        return size + sum(len(n) + len(v) for n, v in self.headers) if self.headers else size
 
 
 EMPTY_MAPPING: Mapping[str, str] = MappingProxyType({})

@@ -10,11 +10,11 @@ import asyncio
 import hashlib
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from enum import Enum
 from functools import partial
 
 import msgspec
+from msgspec import Struct
 
 from kurir.domain import strictjson
 from kurir.domain.errors import Refused, StoreFailing
@@ -46,8 +46,7 @@ class How(Enum):
     REMEMBERED = "remembered"  # the key's job has been pruned
 
 
-@dataclass(frozen=True, slots=True)
-class Receipt:
+class Receipt(Struct, frozen=True):
     """The answer to a submit. `job` is None for a remembered key; `uid` and `state` are always known."""
 
     how: How
@@ -78,11 +77,16 @@ class Intake:
 
     async def submit_lines(self, peer: Peer, lines: Sequence[bytes], *, atomic: bool) -> list[Receipt | Refused]:
         """Accept a batch; one result per line, in order, all of it synced. `atomic`: all or none (raises Refused)."""
+        if (closed := self._closed()) is not None:  # one look at the disk for all of them
+            for _ in lines:
+                self._emit(SubmitRefused(closed.code, "other"))
+            if atomic:
+                raise closed
+            return [closed] * len(lines)
         results: list[Receipt | Refused | None] = []
         prepared: list[tuple[int, NewJob, Room]] = []
         for number, line in enumerate(lines):
             try:
-                self._require_open()
                 submission = strictjson.decode(line, Submission)
                 new, room = await self._prepare(peer, submission, None)
             except Refused as refusal:
@@ -108,7 +112,8 @@ class Intake:
         return [result for result in results if result is not None]
 
     async def _submit(self, peer: Peer, submission: Submission, body: bytes | None) -> Receipt:
-        self._require_open()
+        if (closed := self._closed()) is not None:
+            raise closed
         new, room = await self._prepare(peer, submission, body)
         try:
             result = await self._storage.promise(partial(insert, new=new, room=room, catalog=self._storage.catalog))
@@ -130,10 +135,15 @@ class Intake:
         if new.body_kind is BodyKind.FILE:
             await asyncio.to_thread(bodies.delete, self._storage.folder, new.uid, new.digest)
 
-    def _require_open(self) -> None:
+    def _closed(self) -> Refused | None:
+        """Why no job can be accepted now, if so."""
         if self.stopping:
-            raise Refused("stopping", "cannot accept the job: the daemon stops; submit it again when it runs")
-        self._storage.require_room()
+            return Refused("stopping", "cannot accept the job: the daemon stops; submit it again when it runs")
+        try:
+            self._storage.require_room()
+        except Refused as refusal:
+            return refusal
+        return None
 
     def _insert_all(self, tx: Tx, batch: list[tuple[NewJob, Room]], *, atomic: bool) -> list[Outcome | Refused]:
         """On the writer's thread: the whole batch in the transaction it is given."""
@@ -186,7 +196,9 @@ class Intake:
             limit = registry.limits.max_job_bytes
             raise Refused("too_large", f"cannot accept the job: its payload has {size} bytes, the limit is {limit}")
         digest = hashlib.sha256(payload or b"").digest()
-        when = timing(submission, topic, now, wall, trusted=self._clock.trusted())
+        # The clock is asked where the answer matters alone.
+        trusted = submission.not_before is not None and self._clock.trusted()
+        when = timing(submission, topic, now, wall, trusted=trusted)
         kind = BodyKind.NONE if payload is None else BodyKind.INLINE if size <= INLINE else BodyKind.FILE
         if kind is BodyKind.FILE and payload is not None:
             await self._keep_file(uid, payload)
@@ -213,7 +225,7 @@ class Intake:
             body_kind=kind,
             size=size,
             digest=digest,
-            content_digest=content_digest(request, digest),
+            content_digest=content_digest(request, digest) if submission.idempotency_key is not None else None,
             accepted_at=now,
             wall_created=wall,
             due_at=when.due_at,

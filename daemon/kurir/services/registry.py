@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 import msgspec
 
@@ -24,6 +25,7 @@ class _LaneNeeds(msgspec.Struct, frozen=True):
 _decode = msgspec.json.Decoder(_LaneNeeds)
 
 
+@lru_cache(maxsize=256)
 def needs_text(needs: Needs, urgency: str) -> str:
     """The canonical form of needs that names a lane."""
     return msgspec.json.encode(_LaneNeeds(needs.network, needs.power, needs.hours, urgency)).decode()

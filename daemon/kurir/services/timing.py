@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import UTC, datetime
+
+from msgspec import Struct
 
 from kurir.domain.errors import Refused
 from kurir.domain.job import Reason
@@ -15,8 +16,7 @@ NEVER = 2**53 - 1
 """A device instant that does not come: where a wall-clock instant lies cannot be known yet."""
 
 
-@dataclass(frozen=True, slots=True)
-class Timing:
+class Timing(Struct, frozen=True):
     """Instants in device milliseconds; `wall_not_before` in wall milliseconds."""
 
     due_at: int

@@ -7,6 +7,7 @@ import uuid
 from dataclasses import dataclass
 from typing import Any
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from kurir.domain.errors import Refused
@@ -24,8 +25,7 @@ _SQL = with_columns(load("jobs"))
 _TABLES = load("tables")
 
 
-@dataclass(frozen=True, slots=True)
-class Inserted:
+class Inserted(Struct, frozen=True):
     """The job is in the queue. `ready`: lanes that gained a ready job; `cancelled`: jobs that it replaced."""
 
     job: Job
@@ -59,8 +59,7 @@ class Kept:
 Outcome = Inserted | Repeated | Remembered | Kept
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Room:
+class Room(Struct, frozen=True, kw_only=True):
     """What the limits leave to one submit."""
 
     limits: Limits
@@ -87,8 +86,7 @@ def insert(tx: Tx, new: NewJob, room: Room, catalog: Catalog) -> Outcome:
     dropped = _make_room(
         tx, new, room, freed=len(replaced), freed_bytes=sum(job.cost for job in replaced), catalog=catalog
     )
-    key = (new.topic, new.destination, new.owner, new.needs)
-    lane = catalog.lane_id(tx, key)
+    lane = catalog.lane_id(tx, (new.topic, new.destination, new.owner, new.needs))
     ready: set[int] = set()
     now = Now(new.accepted_at, new.wall_created)
     reason = Reason.COLLAPSED if new.collapse else Reason.REPLACED
@@ -227,8 +225,7 @@ def _oldest_droppable(tx: Tx, new: NewJob, catalog: Catalog, taken: set[int]) ->
     return min(found, key=lambda job: job.id, default=None)
 
 
-@dataclass(frozen=True, slots=True)
-class _Entry:
+class _Entry(Struct, frozen=True):
     """What the transaction found out about a new job."""
 
     lane: int
