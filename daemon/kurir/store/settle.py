@@ -67,14 +67,15 @@ def settle(tx: Tx, job: Job, change: Transition, record: AttemptRecord, now: Now
     if change.result is not None:
         put_result(tx, job.id, change.result)
     ready = {job.lane} if place is Place.READY else set()
-    ready |= lines.release(tx, job.id, lines.UNTIL_ATTEMPT_OVER, device)
     if ended is not None:
         tx.move(job.topic, job.owner, account(Place.LEASED), account(place), job.cost)
         if job.wire_key is not None:  # only a key that a client chose is remembered
             remember_key(tx, job.id, device + keep_key)
         ready |= lines.freed(tx, job.id, job.line, place, device)
-    elif job.line is not None:
-        ready |= lines.settle_line(tx, job.line, device)
+    else:
+        ready |= lines.release(tx, job.id, lines.UNTIL_ATTEMPT_OVER, device)
+        if job.line is not None:
+            ready |= lines.settle_line(tx, job.line, device)
     after = replace(
         job, place=place, reason=change.reason, due_at=change.due_at, attempts=change.attempts, charged=change.charged,
         unreachable=change.unreachable, crashes=change.crashes, ambiguous=change.ambiguous, outage=change.outage,
