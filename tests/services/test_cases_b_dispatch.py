@@ -143,24 +143,36 @@ async def test_b16_a_host_that_never_answers_leaves_slots_for_others_and_its_att
 
 
 async def test_one_destination_gets_at_most_half_of_the_slots_while_others_wait(tmp_path):
+    hangs = [Hang() for _ in range(20)]
     async with Server() as hung, Server() as srv:
-        hung.answer(Hang())
+        hung.answer([*hangs])
         srv.answer(Hang())
         greedy = Destination(name="slow", url=hung.url, retry=QUICK, concurrency=64)
         config = registry(
-            url=srv.url, limits=Limits(disk_reserve=0, in_flight=8), destination={"concurrency": 64},
+            url=srv.url,
+            limits=Limits(disk_reserve=0, in_flight=8),
+            destination={"concurrency": 64},
             more=[greedy, Topic(name="slow", destination="slow", retry=QUICK)],
-        )  # fmt: skip
+        )
         async with running(tmp_path, config, grace=0.0) as daemon:
-            daemon.engine.dispatcher.pause()
             for _ in range(20):
                 await daemon.submit(topic="slow")
+            await hung.wait_requests(7)
+            for _ in range(20):
                 await daemon.submit(body=b"x")
+            await srv.wait_requests(1)
+            daemon.engine.dispatcher.pause()
+            hangs[0].until.set()
+            hangs[1].until.set()
+            await daemon.ended(2)
             daemon.engine.dispatcher.resume()
-            await hung.wait_requests(4)
-            await srv.wait_requests(4)
+            await srv.wait_requests(3)  # both slots go to who has less than half
             await daemon.engine.dispatcher.passed()
-            assert (len(hung.requests), len(srv.requests)) == (4, 4)
+            assert (len(hung.requests), len(srv.requests)) == (7, 3)
+            for hang in hangs[2:7]:
+                hang.until.set()
+            await hung.wait_requests(8)
+            assert daemon.engine.dispatcher.in_flight <= 8
 
 
 @pytest.mark.parametrize("concurrency", [1, 4])

@@ -104,7 +104,7 @@ async def test_a_job_that_expired_behind_a_hold_while_the_device_slept_is_not_se
         async with running(tmp_path, registry(url=srv.url), clock=clock) as daemon:
             await daemon.submit(body=b"1")
             await daemon.quiet()
-            await daemon.submit(body=b"2", expires_in="2m")
+            await daemon.submit(body=b"2", expires_in="2m", priority=1)
             await daemon.quiet()
             clock.suspend(HOUR)
             await daemon.ended(2)

@@ -151,6 +151,34 @@ async def test_a_young_job_does_not_wait_for_the_spread_and_does_not_let_old_one
             assert b"old" in bodies(other)
 
 
+async def test_a_lane_without_young_jobs_goes_at_the_end_of_the_spread_though_another_has_one(tmp_path, names):
+    clock = FakeClock()
+    async with Server() as srv, Server() as other:
+        config = registry(
+            url=far(srv),
+            more=[
+                Destination(name="other", url=far(other, "other.test"), retry=HOURLY),
+                Topic(name="other", destination="other", retry=HOURLY),
+            ],
+        )
+        async with running(tmp_path, config, clock=clock, spread=10_000) as daemon:
+            daemon.report(ONLINE)
+            await daemon.submit(body=b"known")
+            await daemon.submit(topic="other", body=b"known")
+            await daemon.ended(2)
+            daemon.report(OFFLINE)
+            await daemon.submit(body=b"old")
+            await daemon.pass_time(MINUTE)
+            other.answer(Reply(503))
+            await daemon.submit(topic="other", body=b"young")
+            daemon.engine.gates.uniform = lambda low, high: high
+            daemon.report(ONLINE)
+            await daemon.pass_time(9_999)
+            assert (bodies(srv), bodies(other)) == ([b"known"], [b"known", b"young"])
+            await daemon.pass_time(1)
+            assert bodies(srv) == [b"known", b"old"]
+
+
 async def test_c9_after_a_resume_nothing_is_tried_before_the_network_is_back(tmp_path, names):
     clock = FakeClock()
     async with Server() as srv, running(tmp_path, registry(url=far(srv)), clock=clock) as daemon:

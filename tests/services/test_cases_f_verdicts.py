@@ -25,7 +25,7 @@ from kurir.domain.policy import (
 from kurir.system.secrets import SecretKind, Secrets, SecretSource
 from support.clock import FakeClock
 from support.engine import ALICE, BOB, QUICK, registry, running
-from support.server import Reply, Server
+from support.server import Hang, Reply, Server
 
 HOURLY = RetryPolicy(schedule=(HOUR,))
 NO_BREAKER = BreakerPolicy(failures=1_000_000)
@@ -259,20 +259,28 @@ async def test_f11_what_is_too_old_is_dead_and_the_fresh_goes_first(tmp_path):
 
 
 async def test_f13_writes_to_one_target_never_run_in_parallel_and_others_do(tmp_path):
+    hang = Hang()
+    topics = [
+        Topic(name=name, destination="api", method=method, path="/doc", retry=QUICK)
+        for name, method in (("put", "PUT"), ("patch", "PATCH"), ("delete", "DELETE"))
+    ]
     async with Server() as srv:
-        topics = [
-            Topic(name=name, destination="api", method=method, path="/doc", retry=QUICK)
-            for name, method in (("put", "PUT"), ("patch", "PATCH"), ("delete", "DELETE"))
-        ]
+        srv.answer(lambda request: hang if (request.method, request.body) == ("PUT", b"0") else Reply(200))
         config = registry(url=srv.url, destination={"concurrency": 8}, more=topics)
         async with running(tmp_path, config) as daemon:
-            for n in range(10):
+            await daemon.submit(ALICE, topic="put", body=b"0")
+            await srv.wait_requests(1)
+            for n in range(1, 10):
                 for topic in topics:
                     await daemon.submit((ALICE, BOB)[n % 2], topic=topic.name, body=b"%d" % n)
-                await daemon.submit(body=b"x")
-            await daemon.ended(40)
+                await daemon.submit(body=b"another target")
+            await daemon.ended(9)
+            await daemon.engine.dispatcher.passed()
+            assert [request.target for request in srv.requests if request.target == "/doc"] == ["/doc"]
+            hang.until.set()
+            await daemon.ended(37)
             assert srv.max_parallel_of["/doc"] == 1
-            mine = [r.body for r in srv.requests if r.method == "PUT" and int(r.body) % 2 == 0]
+            mine = [request.body for request in srv.requests if request.method == "PUT" and int(request.body) % 2 == 0]
             assert mine == [b"%d" % n for n in range(0, 10, 2)]
 
 

@@ -178,7 +178,10 @@ class Running:
         return list(reversed(page.jobs))
 
     async def quiet(self, timeout: float = PATIENCE) -> None:
-        """Until nothing is under way that goes on by itself: no attempt, no claim, no write, no overdue alarm."""
+        """Until nothing is under way that goes on by itself: no attempt, no claim, no write, no overdue alarm.
+
+        Wakes nobody: what the daemon has forgotten to wait for stays forgotten.
+        """
         dispatcher = self.engine.dispatcher
         async with asyncio.timeout(timeout):
             while True:
@@ -188,12 +191,10 @@ class Running:
                 if attempts:
                     await asyncio.wait(attempts)
                 before = dispatcher.passes
-                await self.engine.storage.probe()
-                await dispatcher.passed()
-                await self.engine.storage.probe()
-                if self._fire_overdue() or dispatcher.passes != before + 1 or dispatcher.in_flight:
-                    continue
-                return
+                for _ in range(2):  # the writes of now, a claim among them, and those that their ends have queued
+                    await self.engine.storage.probe()
+                if not (attempts or self._fire_overdue() or dispatcher.passes != before or dispatcher.in_flight):
+                    return
 
     async def pass_time(self, milliseconds: int) -> None:
         """Let time pass on a FakeClock, alarm by alarm; what each of them starts is over before the next one fires."""
