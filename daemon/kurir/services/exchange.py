@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from kurir.domain import outcome
 from kurir.domain.conditions import Conditions, Connectivity
 from kurir.domain.errors import Refused
-from kurir.domain.job import ErrorKind, Job
+from kurir.domain.job import BodyKind, ErrorKind, Job
 from kurir.domain.outcome import Answer, Attempt, Hold, HoldDestination, Interrupted, Reject, Verdict
 from kurir.domain.policy import Destination
 from kurir.services import request
@@ -87,6 +87,9 @@ class Exchange:
         destination = self._gates.registry.destination(lane)
         if destination is None:
             return Sent(Interrupted("its destination is not configured any more", wrote=False), None)
+        if job.body_kind is BodyKind.INLINE and hashlib.sha256(claimed.body or b"").digest() != job.digest:
+            # SQLite does not notice a page that holds other bytes; the key must not go out with them.
+            return Sent(Reject(ErrorKind.CORRUPT, "the payload in the store is not the one that was accepted"), None)
         now = self._clock.now()
         accepted = job.wall_created if self._clock.trusted() else None
         try:

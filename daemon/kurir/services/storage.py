@@ -19,6 +19,7 @@ from kurir.domain.events import Emit, StoreDegraded, StoreRecovered
 from kurir.domain.policy import SECOND
 from kurir.services.agenda import Agenda
 from kurir.store.catalog import Catalog
+from kurir.store.database import FILE
 from kurir.store.meta import touch
 from kurir.store.tx import Tally, Tx
 from kurir.store.writer import Answer, Sync, Writer
@@ -57,6 +58,7 @@ class Storage:
     ) -> None:
         self.catalog = catalog
         self.folder = folder
+        self._file = _identity(folder)
         self.corrupt: asyncio.Future[StoreCorrupt] = asyncio.get_running_loop().create_future()
         self.disk_reserve = 0
         self.recovered: list[Callable[[], None]] = []
@@ -202,6 +204,7 @@ class Storage:
 
     async def probe(self) -> None:
         """Do one small write. Raises the store's fault if it fails."""
+        self._require_in_place()
         await self._writer.submit(touch, Sync.PROMISE)
 
     async def close(self) -> None:
@@ -242,7 +245,20 @@ class Storage:
         if not self.corrupt.done():
             self.corrupt.set_result(fault)
 
+    def _require_in_place(self) -> None:
+        """Raise StoreFailing if the database is not where the next start looks for it.
+
+        Writes into a file that was moved away, or is hidden by a mount, succeed; what they promise is lost all the same.
+        """
+        if _identity(self.folder) != self._file:
+            raise StoreFailing(f"cannot find the queue: {self.folder / FILE} is not the file that was opened")
+
     def _try_again(self) -> None:
+        try:
+            self._require_in_place()
+        except StoreFailing as fault:
+            self.failed(fault)
+            return
         self._writer.submit(touch, Sync.PROMISE).add_done_callback(self._tried)
 
     def _tried(self, future: asyncio.Future[None]) -> None:
@@ -266,3 +282,12 @@ class Storage:
         stuck, self._stuck = self._stuck, []
         for tell in stuck:
             tell()
+
+
+def _identity(folder: Path) -> tuple[int, int] | None:
+    """Which file the database is; None if there is none that can be seen."""
+    try:
+        found = (folder / FILE).stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
