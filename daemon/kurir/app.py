@@ -35,7 +35,7 @@ from kurir.services.views import Lens
 from kurir.services.watchdog import Watchdog
 from kurir.settings.load import load
 from kurir.settings.model import Settings
-from kurir.store.salvage import salvage
+from kurir.store.salvage import SalvageReport, salvage
 from kurir.system.bus import SystemBus
 from kurir.system.clock import SystemClock
 from kurir.system.clock_sync import Trust, kernel_synchronised, read_boot_id
@@ -137,6 +137,8 @@ class Program:
     async def _work(self, stage: _Stage, opened: Opened) -> None:
         """Run one life of the store after the other, until the process is to stop."""
         scraped = MetricsListener(stage.metrics.render)
+        if opened.salvaged is not None:
+            self._tell_salvaged(opened.salvaged)
         engine = self._begin(stage.folder, opened)
         stage.server.serve(self._services(engine, stage.metrics))
         async with asyncio.TaskGroup() as around:
@@ -210,8 +212,11 @@ class Program:
     async def _salvaged(self, folder: Path, wal: bool) -> Opened:
         """Set the damaged database aside, and open the one that was saved from it."""
         report = await asyncio.to_thread(salvage, folder, Now(self._clock.now(), self._clock.wall()))
-        self._log.warning("the damaged database is kept", file=str(report.file), kept=report.kept, lost=report.lost)
+        self._tell_salvaged(report)
         return open_store(folder, self._clock, wal=wal, crash_limit=self.settings.limits.crash_limit)
+
+    def _tell_salvaged(self, report: SalvageReport) -> None:
+        self._log.warning("the damaged database is kept", file=str(report.file), kept=report.kept, lost=report.lost)
 
     async def _watch_outside(self) -> None:
         """Follow the clocks, the network, sleep and the files of secrets. Each of them may be missing."""
