@@ -157,16 +157,22 @@ Emit = Callable[[Event], None]
 
 
 class Events:
-    """Hands every event to every subscriber, at once and in order. A subscriber must neither block nor raise."""
+    """Hands every event to who subscribed to its kind, at once and in order. A subscriber must neither block nor raise."""
 
-    __slots__ = ("_subscribers",)
+    __slots__ = ("_audience", "_subscribers")
 
     def __init__(self) -> None:
-        self._subscribers: list[Emit] = []
+        self._subscribers: list[tuple[Emit, tuple[type, ...]]] = []
+        self._audience: dict[type, list[Emit]] = {}
 
-    def subscribe(self, subscriber: Emit) -> None:
-        self._subscribers.append(subscriber)
+    def subscribe(self, subscriber: Emit, *kinds: type) -> None:
+        """Be told of events of these kinds; of every event if none is named."""
+        self._subscribers.append((subscriber, kinds))
+        self._audience = {}
 
     def emit(self, event: Event) -> None:
-        for subscriber in self._subscribers:
+        kind = type(event)
+        if kind not in self._audience:
+            self._audience[kind] = [tell for tell, kinds in self._subscribers if kind in kinds or not kinds]
+        for subscriber in self._audience[kind]:
             subscriber(event)

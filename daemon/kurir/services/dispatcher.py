@@ -153,14 +153,15 @@ class Dispatcher:
     def reopened(self, destination: str | None = None, topic: str | None = None) -> None:
         """Something about a destination or a topic may have opened lanes; None for both: about everything."""
         known = self._storage.catalog.by_id
+        shut = self._ring.shut_lanes()
         lanes = None
         if destination is not None or topic is not None:
             lanes = [
                 lane
-                for lane in self._ring.shut_lanes()
+                for lane in shut
                 if known[lane].destination == destination or known[lane].topic == topic
             ]
-        self._ring.reopen(lanes, {lane: known[lane].owner for lane in self._ring.shut_lanes()})
+        self._ring.reopen(lanes, {lane: known[lane].owner for lane in shut})
         self.wake()
 
     def look_again(self) -> None:

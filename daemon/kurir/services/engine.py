@@ -11,7 +11,7 @@ from pathlib import Path
 
 from kurir.domain.conditions import Conditions
 from kurir.domain.errors import StoreCorrupt, StoreFailing
-from kurir.domain.events import Events, JobChanged
+from kurir.domain.events import Events, JobAccepted, JobChanged
 from kurir.domain.health import Standing
 from kurir.domain.job import State
 from kurir.domain.outcome import Hold
@@ -101,7 +101,7 @@ class Engine:
         self.housekeeping.found_at_start = self._opened.body_files
         self.operations.listen(self._outside.events)
         self.operations.expires = self.housekeeping.expires
-        self._outside.events.subscribe(self.housekeeping.on_event)
+        self._outside.events.subscribe(self.housekeeping.on_event, JobAccepted, JobChanged)
         self.network.changed = self._conditions_changed
         self.network.reconnected = partial(self._reconnected, self.gates.reconnected)
         self.network.improved = partial(self._reconnected, self.gates.improved)

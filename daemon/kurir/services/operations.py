@@ -67,7 +67,7 @@ class Operations:
     def listen(self, events: Events) -> None:
         """Learn of the end of jobs that somebody waits for."""
         self.emit = events.emit
-        events.subscribe(self._on_event)
+        events.subscribe(self._on_event, JobChanged)
 
     async def cancel(self, peer: Peer, uid: bytes) -> Job:
         """End a job. One in flight is interrupted first; if it was delivered meanwhile, `wrong_state` says so."""
@@ -97,20 +97,21 @@ class Operations:
         amend.require(job, Step.RESOLVE)
         if take == "server":
             run = partial(amend.cancel, reason=Reason.REQUESTED, now=self._now(), keep_key=self._keep_key())
-            return await self._amend(uid, peer, run)
+            return await self._amend(uid, peer, partial(_as_seen, seen=job, run=run))
         if take not in ("device", "merged") or (take == "merged") != (value is not None):
             detail = "cannot resolve the job: take is device, server, or merged with a value"
             raise Refused("invalid", detail, field="take")
         change = await self._editor.rebased(job, value)
-        await self._amend(uid, peer, partial(amend.edit, change=change, now=self._now()))
-        return await self._amend(uid, peer, partial(amend.resend, catalog=self._storage.catalog, now=self._now()))
+        run = partial(amend.rebase, change=change, catalog=self._storage.catalog, now=self._now())
+        return await self._amend(uid, peer, partial(_as_seen, seen=job, run=run))
 
     async def edit(self, peer: Peer, uid: bytes, said: Edit) -> Job:
         """Change a job that is not in flight. A changed request gets a new key unless the old one may be kept."""
         job = await self._find(peer, uid)
         amend.require(job, Step.EDIT)
         change = await self._editor.edited(job, said)
-        return await self._amend(uid, peer, partial(amend.edit, change=change, now=self._now()))
+        run = partial(amend.edit, change=change, now=self._now())
+        return await self._amend(uid, peer, partial(_as_seen, seen=job, run=run))
 
     async def dead_retry(self, peer: Peer, wanted: DeadFilter) -> int:
         """Start every dead job of the filter again. Returns how many."""
@@ -242,6 +243,14 @@ class Operations:
 
     def _keep_key(self) -> int:
         return self._gates.registry.retention.keys
+
+
+def _as_seen(tx: Tx, job: Job, seen: Job, run: Callable[..., Amended]) -> Amended:
+    """Do what was decided about a job that was looked at, unless it has moved on."""
+    if (job.state, job.attempts, job.key) != (seen.state, seen.attempts, seen.key):
+        detail = "cannot change the job: it has changed meanwhile; look at it again"
+        raise Refused("wrong_state", detail, state=job.state.value)
+    return run(tx, job)
 
 
 def _act_on(tx: Tx, ids: tuple[int, ...], run: Callable[..., Amended]) -> list[Amended]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
 from pathlib import Path
@@ -29,8 +28,7 @@ class WireRequest(Struct, frozen=True, kw_only=True):
     body: bytes | Path | None = None  # None: no body; b"": a body of length 0; Path: streamed from a file
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Route:
+class Route(Struct, frozen=True, kw_only=True):
     """Everything that makes connections distinct: two requests share a connection only if their routes are equal."""
 
     origin: str  # scheme://host[:port]; a request for another one is refused
