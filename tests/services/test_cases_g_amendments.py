@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from kurir.domain.errors import Refused
@@ -249,3 +251,45 @@ async def test_after_a_power_cut_an_edit_of_an_earlier_job_must_accept_the_risk(
             await daemon.engine.operations.edit(ALICE, job.uid, Edit(body_text="y"))
         later = await daemon.accept(body=b"x", delay="1h")
         await daemon.engine.operations.edit(ALICE, later.uid, Edit(body_text="y"))
+
+
+async def test_an_edit_of_a_job_that_was_tried_meanwhile_is_refused(tmp_path):
+    async with Server() as srv, running(tmp_path, registry(url=srv.url, retry=HOURLY), clock=FakeClock()) as daemon:
+        srv.answer(Reset())
+        operations = daemon.engine.operations
+        await operations.pause("topic", "orders")
+        job = await daemon.accept(body=b"x")
+        work_out = operations._editor.edited
+
+        async def slowly(seen, said):
+            change = await work_out(seen, said)
+            await operations.resume("topic", "orders")
+            await daemon.quiet()
+            return change
+
+        operations._editor.edited = slowly
+        with refused("wrong_state"):
+            await operations.edit(ALICE, job.uid, Edit(body_text="y", keep_key=True))
+        assert (await daemon.job(job.uid)).digest == job.digest
+
+
+async def test_g9_of_two_decisions_about_one_conflict_the_second_changes_nothing(tmp_path):
+    document = Document()
+    document.change(b"theirs")
+    async with Server() as srv:
+        srv.answer(document.answer)
+        async with running(tmp_path, registry(url=srv.url, more=[document_topic()]), clock=FakeClock()) as daemon:
+            operations = daemon.engine.operations
+            job = await daemon.accept(topic="docs", body=b"ours", headers={"If-Match": '"1"'})
+            await daemon.ended(1)
+            first, second, third = await asyncio.gather(
+                operations.resolve(ALICE, job.uid, "device", None),
+                operations.resolve(ALICE, job.uid, "merged", b"another idea"),
+                operations.resolve(ALICE, job.uid, "server", None),
+                return_exceptions=True,
+            )
+            assert sorted(isinstance(said, Refused) for said in (first, second, third)) == [False, True, True]
+            await daemon.ended(2)
+            await daemon.quiet()
+            writes = [request.body for request in srv.requests if request.method == "PUT"]
+            assert len(writes) == (1 if not isinstance(third, Refused) else 2)

@@ -149,6 +149,14 @@ def edit(tx: Tx, job: Job, change: Edit, now: Now) -> Amended:
     return Amended(edited, job, frozenset(ready))
 
 
+def rebase(tx: Tx, job: Job, change: Edit, catalog: Catalog, now: Now) -> Amended:
+    """Resolve a conflict: the request is set against the version that was seen, and goes."""
+    require(job, Step.RESOLVE)
+    edited = edit(tx, job, change, now)
+    sent = resend(tx, edited.job, catalog, now)
+    return Amended(sent.job, job, edited.ready | sent.ready)
+
+
 def expire(tx: Tx, now: Now, keep_key: int) -> tuple[list[Job], set[int], int | None]:
     """End jobs whose time is over (not those in flight).
 
