@@ -137,8 +137,10 @@ class Writer:
             try:
                 answers.extend(self._transaction(members))
             except Exception as error:  # noqa: BLE001 - whatever it is, it reaches the caller through its future
-                if len(members) == 1:
-                    answers.append((members[0].answer, None, _mapped(error)))
+                if len(members) == 1 or _locked_out(error):
+                    # Whoever holds the lock would let each of them wait as long again.
+                    fault = _mapped(error)
+                    answers.extend((member.answer, None, fault) for member in members)
                     continue
                 answers.extend(map(self._single, members))
         return answers
@@ -199,6 +201,11 @@ def _call(member: _Member, tx: Tx) -> _Ended:
     except Refused as refusal:
         # A refusal comes before the first write of its member, so the others of the group are not touched.
         return (member.answer, None, refusal)
+
+
+def _locked_out(error: Exception) -> bool:
+    """Whether another process held the lock for as long as a statement waits."""
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_BUSY
 
 
 def _mapped(error: Exception) -> Exception:
