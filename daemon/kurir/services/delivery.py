@@ -83,6 +83,7 @@ class Delivery:
         self._exchange = exchange
         self._running: dict[int, _Running] = {}
         self._group: asyncio.TaskGroup | None = None
+        self._over = False
         self._idle = asyncio.Event()
         self._idle.set()
         self._random = random.Random()  # noqa: S311 - spreads retries, keeps no secret
@@ -98,10 +99,15 @@ class Delivery:
         """Own the attempts' tasks until cancelled; cancelling interrupts them."""
         async with asyncio.TaskGroup() as group:
             self._group = group
-            await asyncio.Event().wait()
+            try:
+                await asyncio.Event().wait()
+            finally:
+                self._over = True
 
     def start(self, claimed: Claimed, probe: bool) -> None:
         """Begin an attempt of a claimed job."""
+        if self._over:
+            return  # the claim was answered while the engine ended; its lease is void at the next start
         if self._group is None:
             raise RuntimeError("delivery does not run")
         running = _Running(claimed, probe)
