@@ -44,6 +44,9 @@ KEPT_FREE = 8
 FEW = 4
 """With fewer slots than this none is kept free."""
 
+LOOKED_AT = 256
+"""How many lanes of those that have their half already a pass looks at, in search of others."""
+
 _BOOKING = "dispatch"
 
 
@@ -253,17 +256,18 @@ class Dispatcher:
         return False
 
     def _share(self, free: int, now: int) -> tuple[list[LaneClaim], set[int]]:
-        """Divide the free slots among the lanes that are open, one destination at most half while others wait."""
+        """Divide the free slots among open lanes; one destination or user gets at most half while others wait."""
         open_lanes: list[tuple[int, int, bool, bool]] = []
-        second: list[tuple[int, int, bool, bool]] = []  # of destinations that have their half already
-        taken = Counter(job.destination for job in self._in_flight.values())
+        second: list[tuple[int, int, bool, bool]] = []  # of destinations and users that have their half already
+        taken: Counter[str | int] = Counter(job.destination for job in self._in_flight.values())
+        taken.update(job.owner for job in self._in_flight.values())
         half = max(1, self.limits.in_flight // 2)
         shut: list[tuple[int, Gate]] = []
         left: dict[str, int] = {}
         some_young = self._young_since(now) is not None
         known = self._storage.catalog.by_id
         for lane_id in self._ring.in_turn():
-            if len(open_lanes) >= free:
+            if len(open_lanes) >= free or len(second) >= LOOKED_AT:
                 break
             gate = self._gates.lane(known[lane_id], now)
             room = min(gate.room, left.get(known[lane_id].destination, gate.room))
@@ -271,32 +275,37 @@ class Dispatcher:
             if gate.shut is not None and not young:
                 shut.append((lane_id, gate.shut))
             elif room > 0:
-                destination = known[lane_id].destination
+                destination, owner = known[lane_id].destination, known[lane_id].owner
                 left[destination] = room - 1
-                (open_lanes if taken[destination] < half else second).append((lane_id, room, gate.probe, young))
+                fair = max(taken[destination], taken[owner]) < half
+                (open_lanes if fair else second).append((lane_id, room, gate.probe, young))
         for lane_id, why in shut:
             self._ring.shut(lane_id, why)
         return self._divide(open_lanes + second, free, taken)
 
     def _divide(
-        self, open_lanes: list[tuple[int, int, bool, bool]], free: int, taken: Counter[str]
+        self, open_lanes: list[tuple[int, int, bool, bool]], free: int, taken: Counter[str | int]
     ) -> tuple[list[LaneClaim], set[int]]:
         known = self._storage.catalog.by_id
-        several = len({known[lane].destination for lane, *_ in open_lanes}) > 1
         slots = self.limits.in_flight
-        cap = max(1, slots // 2 if several else slots - (max(1, slots // KEPT_FREE) if slots >= FEW else 0))
-        granted: dict[str, int] = {}
+        alone = len({known[lane].destination for lane, *_ in open_lanes}) == 1
+        only_user = len({known[lane].owner for lane, *_ in open_lanes}) == 1
+        most = max(1, slots // 2 if not alone else slots - max(2, slots // KEPT_FREE) if slots >= FEW else slots)
+        most_of_user = max(1, slots // 2 if not only_user else slots - 1 if slots >= FEW else slots)
+        granted: Counter[str | int] = Counter()
         wanted: list[LaneClaim] = []
         probes: set[int] = set()
         for position, (lane, room, probe, young) in enumerate(open_lanes):
-            destination = known[lane].destination
+            destination, owner = known[lane].destination, known[lane].owner
             share = max(1, free // (len(open_lanes) - position))
-            given = granted.get(destination, 0)
-            want = min(share, room - given, cap - taken[destination] - given, free)
+            given = granted[destination]
+            fair = min(most - taken[destination] - given, most_of_user - taken[owner] - granted[owner])
+            want = min(share, room - given, fair, free)
             if want <= 0:
                 continue
             free -= want
-            granted[destination] = given + want
+            granted[destination] += want
+            granted[owner] += want
             self._ring.served(lane)
             if probe:
                 probes.add(lane)
