@@ -8,6 +8,7 @@ disk gives up the reserve first, so that outcomes and deletes still fit.
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 from collections.abc import Awaitable, Callable
 from functools import partial
@@ -34,6 +35,8 @@ AMPLE = 8
 DISK_FULL = "disk_full"
 STORE_FAILING = "store_failing"
 _BOOKING = "storage"
+_TRIAL = "trial"
+_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 class Reserve(Protocol):
@@ -242,13 +245,16 @@ class Storage:
         self._agenda.book(_BOOKING, self._agenda.now() + RETRY_EVERY, self._try_again)
 
     def _broke(self, fault: StoreCorrupt) -> None:
-        if not self.corrupt.done():
+        if not _disk_works(self.folder):
+            # On a disk that fails SQLite calls what it cannot write or read malformed. Nothing could be salvaged there.
+            self._fell_ill(STORE_FAILING, str(fault))
+        elif not self.corrupt.done():
             self.corrupt.set_result(fault)
 
     def _require_in_place(self) -> None:
         """Raise StoreFailing if the database is not where the next start looks for it.
 
-        Writes into a file that was moved away, or is hidden by a mount, succeed; what they promise is lost all the same.
+        Writes into a file that was moved away, or is hidden by a mount, succeed; what they promise is lost.
         """
         if _identity(self.folder) != self._file:
             raise StoreFailing(f"cannot find the queue: {self.folder / FILE} is not the file that was opened")
@@ -282,6 +288,22 @@ class Storage:
         stuck, self._stuck = self._stuck, []
         for tell in stuck:
             tell()
+
+
+def _disk_works(folder: Path) -> bool:
+    """Whether the file system takes a file and brings it to the disk."""
+    trial = folder / _TRIAL
+    try:
+        fd = os.open(trial, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        try:
+            os.write(fd, b"?")
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+            trial.unlink()
+    except OSError as fault:
+        return fault.errno in _FULL  # a full one works
+    return True
 
 
 def _identity(folder: Path) -> tuple[int, int] | None:
