@@ -18,7 +18,7 @@ FILES = sorted(p.stem for p in (FOLDER / "store").glob("*.sql"))
 STATEMENTS = {(file, name): sql for file in FILES for name, sql in with_columns(load(file)).items()}
 
 # Statements of a start or of an action that a person asked for, which may read everything.
-WHOLE = {"reanchor", "files", "last_id", "latest_instant"}
+WHOLE = {"files", "last_id", "latest_instant"}
 # The scan is over a handful of rows, or runs on a database that nobody else sees.
 SMALL = {"lanes", "tally", "pauses", "holds", "degraded"}
 
@@ -84,7 +84,14 @@ def test_it_neither_scans_the_jobs_nor_sorts(store: Store, file: str, name: str)
         ("jobs", "job_by_uid", "jobs_uid (uid=?)"),
         ("jobs", "line_head", "jobs_line (line=?)"),
         ("jobs", "line_taken", "jobs_line (line=?)"),
+        ("jobs", "line_leased", "jobs_front (line=?)"),
+        ("jobs", "line_out_of_turn", "jobs_front (line=? AND id>?)"),
+        ("jobs", "droppable", "jobs_live (lane=?)"),
+        ("jobs", "reanchor", "jobs_wall (due_at>?)"),
         ("jobs", "unique_holders", "jobs_unique (unique_key=? AND owner=? AND topic=?)"),
+        ("jobs", "unique_first", "jobs_unique (unique_key=? AND owner=? AND topic=?)"),
+        ("jobs", "unique_last", "jobs_unique (unique_key=? AND owner=? AND topic=?)"),
+        ("jobs", "close_gap", "successions_child (child=?)"),
         ("jobs", "expired", "jobs_expiry (expires_at>? AND expires_at<?)"),
         ("jobs", "forgive_outage", "jobs_outage (destination=?)"),
         ("prune", "prunable", "jobs_ended (state=?"),

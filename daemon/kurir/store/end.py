@@ -31,8 +31,17 @@ def end_row(
         return set()
     tx.move(job.topic, job.owner, account(job.place), account(place), job.cost)
     if job.waits:
+        if job.unique_key is not None:
+            _close_gap(tx, job)
         tx.conn.execute(_SQL["delete_child"], (job.id,))
     return lines.freed(tx, job.id, job.line, place, now.device)
+
+
+def _close_gap(tx: Tx, job: Job) -> None:
+    """Whoever waits for a job that never went waits for those of its unique key that it waited for."""
+    key = (job.id, job.unique_key, job.owner, job.topic)
+    for (child,) in tx.conn.execute(_SQL["close_gap"], key).fetchall():
+        tx.conn.execute(_SQL["child_held"], (child,))
 
 
 def cancel_row(tx: Tx, job: Job, reason: Reason, now: Now) -> set[int]:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import heapq
+import sqlite3
 import uuid
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -83,9 +86,7 @@ def insert(tx: Tx, new: NewJob, room: Room, catalog: Catalog) -> Outcome:
         return Kept(holders[0])
     parents = _parents(tx, new)
     replaced = _replaced(tx, new, holders)
-    dropped = _make_room(
-        tx, new, room, freed=len(replaced), freed_bytes=sum(job.cost for job in replaced), catalog=catalog
-    )
+    dropped = _make_room(tx, new, room, replaced, catalog)
     lane = catalog.lane_id(tx, (new.topic, new.destination, new.owner, new.needs))
     ready: set[int] = set()
     now = Now(new.accepted_at, new.wall_created)
@@ -137,9 +138,9 @@ def _earlier_use(tx: Tx, new: NewJob) -> tuple[Outcome | None, str | None]:
             row = tx.conn.execute(_SQL["job_by_id"], (job,)).fetchone()
             first = readable(row) if row else None
             return (Repeated(first) if first is not None else Remembered(uid, Place.CANCELLED)), None
-        if destination == new.destination and owner != new.owner:
-            # Two users of one server must not collide there: the key of the second is derived from owner and key.
-            seed = hashlib.sha256(f"{new.owner}\0{new.client_key}".encode()).digest()
+        if destination == new.destination:
+            # To a server a key is one request: of two users, or two topics, the second sends one that is derived.
+            seed = hashlib.sha256(f"{new.owner}\0{new.topic}\0{new.client_key}".encode()).digest()
             wire_key = str(uuid.UUID(bytes=seed[:16]))
     return None, wire_key
 
@@ -147,7 +148,9 @@ def _earlier_use(tx: Tx, new: NewJob) -> tuple[Outcome | None, str | None]:
 def _unique_holders(tx: Tx, new: NewJob) -> list[Job]:
     if new.unique_key is None:
         return []
-    rows = tx.conn.execute(_SQL["unique_holders"], (new.unique_key, new.owner, new.topic))
+    # To keep, one is enough; behind the last one stands who stands behind all.
+    which = {"keep": "unique_first", "append": "unique_last"}.get(new.unique_policy, "unique_holders")
+    rows = tx.conn.execute(_SQL[which], (new.unique_key, new.owner, new.topic))
     return [job for job in map(readable, rows) if job is not None]
 
 
@@ -176,53 +179,65 @@ def _replaced(tx: Tx, new: NewJob, holders: list[Job]) -> list[Job]:
     return replaced
 
 
-def _make_room(tx: Tx, new: NewJob, room: Room, *, freed: int, freed_bytes: int, catalog: Catalog) -> list[Job]:
+def _make_room(tx: Tx, new: NewJob, room: Room, replaced: list[Job], catalog: Catalog) -> list[Job]:
     """Refuse what does not fit, or say which older jobs give way."""
     dropped: list[Job] = []
-    limits = room.limits
-    while True:
-        gone, gone_bytes = freed + len(dropped), freed_bytes + sum(job.cost for job in dropped)
-        all_jobs, all_bytes = tx.everybody()
-        my_jobs, my_bytes = tx.pending(new.owner)
-        if all_jobs - gone + 1 > limits.queue_jobs:
-            refusal = Refused(
-                "queue_full", f"cannot accept the job: the queue holds {limits.queue_jobs} jobs, its limit"
-            )
-        elif all_bytes - gone_bytes + new.cost > limits.queue_bytes:
-            refusal = Refused(
-                "queue_full", f"cannot accept the job: the queue holds {limits.queue_bytes} bytes, its limit"
-            )
-        elif not room.admin and my_jobs - gone + 1 > limits.user_jobs:
-            refusal = Refused(
-                "quota_exceeded",
-                f"cannot accept the job: you have {limits.user_jobs} jobs waiting, the limit of a user",
-            )
-        elif not room.admin and my_bytes - gone_bytes + new.cost > limits.user_bytes:
-            refusal = Refused(
-                "quota_exceeded",
-                f"cannot accept the job: your jobs hold {limits.user_bytes} bytes, the limit of a user",
-            )
-        else:
-            return dropped
+    gone, gone_bytes = len(replaced), sum(job.cost for job in replaced)
+    all_jobs, all_bytes = tx.everybody()
+    my_jobs, my_bytes = tx.pending(new.owner)
+    all_jobs, all_bytes, my_jobs, my_bytes = all_jobs + 1, all_bytes + new.cost, my_jobs + 1, my_bytes + new.cost
+    older: Iterator[Job] | None = None
+    while (
+        refusal := _over(
+            room, (all_jobs - gone, all_bytes - gone_bytes), (my_jobs - gone, my_bytes - gone_bytes), "accept"
+        )
+    ) is not None:
         if not room.drop_oldest:
             raise refusal
-        victim = _oldest_droppable(tx, new, catalog, {job.id for job in dropped})
+        if older is None:
+            older = _droppable(tx, new, catalog, {job.id for job in replaced})
+        victim = next(older, None)
         if victim is None:
             raise refusal
         dropped.append(victim)
+        gone, gone_bytes = gone + 1, gone_bytes + victim.cost
+    return dropped
 
 
-def _oldest_droppable(tx: Tx, new: NewJob, catalog: Catalog, taken: set[int]) -> Job | None:
-    found: list[Job] = []
+def require_growth(tx: Tx, owner: int, more: int, room: Room) -> None:
+    """Refuse so many bytes more of a job that is in the queue, where the limits leave no room for them."""
+    everybody, mine = tx.everybody()[1] + more, tx.pending(owner)[1] + more
+    refusal = _over(room, (0, everybody), (0, mine), "edit") if more > 0 else None
+    if refusal is not None:
+        raise refusal
+
+
+def _over(room: Room, everybody: tuple[int, int], mine: tuple[int, int], verb: str) -> Refused | None:
+    """Why so many jobs and bytes would be too many."""
+    limits, cannot = room.limits, f"cannot {verb} the job:"
+    if everybody[0] > limits.queue_jobs:
+        return Refused("queue_full", f"{cannot} the queue holds {limits.queue_jobs} jobs, its limit")
+    if everybody[1] > limits.queue_bytes:
+        return Refused("queue_full", f"{cannot} the queue holds {limits.queue_bytes} bytes, its limit")
+    if not room.admin and mine[0] > limits.user_jobs:
+        detail = f"{cannot} you have {limits.user_jobs} jobs waiting, the limit of a user"
+        return Refused("quota_exceeded", detail)
+    if not room.admin and mine[1] > limits.user_bytes:
+        detail = f"{cannot} your jobs hold {limits.user_bytes} bytes, the limit of a user"
+        return Refused("quota_exceeded", detail)
+    return None
+
+
+def _droppable(tx: Tx, new: NewJob, catalog: Catalog, spared: set[int]) -> Iterator[Job]:
+    """The owner's jobs of the topic that may give way, oldest first. Read as they are needed."""
     # A copy: the event loop may learn a lane meanwhile.
-    for (topic, _, owner, _), lane in list(catalog.lanes.items()):
-        if topic == new.topic and owner == new.owner:
-            after = max(taken, default=0)
-            row = tx.conn.execute(_SQL["oldest_droppable"], (lane, after)).fetchone()
-            job = None if row is None else readable(row)
-            if job is not None:
-                found.append(job)
-    return min(found, key=lambda job: job.id, default=None)
+    lanes = [lane for (topic, _, who, _), lane in list(catalog.lanes.items()) if (topic, who) == (new.topic, new.owner)]
+    rows = (_readable(tx.conn.execute(_SQL["droppable"], (lane,))) for lane in lanes)
+    return (job for job in heapq.merge(*rows, key=lambda job: job.id) if job.id not in spared)
+
+
+def _readable(rows: sqlite3.Cursor) -> Iterator[Job]:
+    return (job for job in map(readable, rows) if job is not None)
 
 
 class _Entry(Struct, frozen=True):

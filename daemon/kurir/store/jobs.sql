@@ -100,18 +100,20 @@ WHERE id = ? AND state = ?;
 UPDATE jobs SET state = ? WHERE id = ? AND state = ?;
 
 -- name: line_head
--- The two oldest of a line.
-SELECT id, state, due_at, waits, lane FROM jobs INDEXED BY jobs_line WHERE line = ? AND holds_line = 1 ORDER BY id LIMIT 2;
+-- The oldest of a line.
+SELECT id, state, due_at, waits, lane FROM jobs INDEXED BY jobs_line WHERE line = ? AND holds_line = 1 ORDER BY id LIMIT 1;
 
 -- name: line_leased
-SELECT 1 FROM jobs INDEXED BY jobs_line WHERE line = ? AND holds_line = 1 AND state = 4 LIMIT 1;
+-- However long a line is, its front holds a few.
+SELECT 1 FROM jobs INDEXED BY jobs_front WHERE line = ? AND holds_line = 1 AND state IN (0, 1, 4) AND state = 4 LIMIT 1;
 
 -- name: line_taken
 SELECT 1 FROM jobs INDEXED BY jobs_line WHERE line = ? AND holds_line = 1 LIMIT 1;
 
 -- name: line_out_of_turn
 -- Members of a line that could be claimed although they are not its head (after an older one came back).
-SELECT id, state FROM jobs INDEXED BY jobs_line WHERE line = ? AND holds_line = 1 AND id > ? AND state IN (0, 1) LIMIT 10;
+SELECT id, state FROM jobs INDEXED BY jobs_front WHERE line = ? AND holds_line = 1 AND id > ? AND state IN (0, 1, 4)
+AND state <= 1 LIMIT 10;
 
 -- name: newer_in_line
 SELECT 1 FROM jobs INDEXED BY jobs_line WHERE line = ? AND holds_line = 1 AND id > ? LIMIT 1;
@@ -126,6 +128,25 @@ SELECT {columns} FROM jobs INDEXED BY jobs_line WHERE line = ? AND holds_line = 
 -- name: unique_holders
 SELECT {columns} FROM jobs INDEXED BY jobs_unique WHERE unique_key = ? AND owner = ? AND topic = ? AND unique_key IS NOT NULL
 AND state <= 4 ORDER BY id;
+
+-- name: unique_first
+SELECT {columns} FROM jobs INDEXED BY jobs_unique WHERE unique_key = ? AND owner = ? AND topic = ? AND unique_key IS NOT NULL
+AND state <= 4 ORDER BY id LIMIT 1;
+
+-- name: unique_last
+SELECT {columns} FROM jobs INDEXED BY jobs_unique WHERE unique_key = ? AND owner = ? AND topic = ? AND unique_key IS NOT NULL
+AND state <= 4 ORDER BY id DESC LIMIT 1;
+
+-- name: close_gap
+-- Jobs of one unique key go one after the other: who came after a job that leaves comes after those before it.
+INSERT OR IGNORE INTO successions (parent, child, kind)
+SELECT b.parent, a.child, 1 FROM successions b INDEXED BY successions_child
+CROSS JOIN jobs p ON p.id = b.parent CROSS JOIN successions a ON a.parent = b.child CROSS JOIN jobs c ON c.id = a.child
+WHERE b.child = ?1 AND p.unique_key = ?2 AND p.owner = ?3 AND p.topic = ?4 AND p.state <= 4
+    AND c.unique_key = ?2 AND c.owner = ?3 AND c.topic = ?4 RETURNING child;
+
+-- name: child_held
+UPDATE jobs SET waits = waits + 1 WHERE id = ?;
 
 -- name: insert_succession
 INSERT OR IGNORE INTO successions (parent, child, kind) VALUES (?, ?, ?);
@@ -142,9 +163,9 @@ DELETE FROM successions WHERE child = ?;
 -- name: child_released
 UPDATE jobs SET waits = waits - 1 WHERE id = ? AND waits > 0 RETURNING waits, state, due_at, line, lane;
 
--- name: oldest_droppable
--- The oldest job of a lane, after a given one, that no attempt holds.
-SELECT {columns} FROM jobs INDEXED BY jobs_live WHERE lane = ? AND id > ? AND state <= 3 AND state <= 4 ORDER BY id LIMIT 1;
+-- name: droppable
+-- Jobs of a lane that no attempt holds, the oldest first.
+SELECT {columns} FROM jobs INDEXED BY jobs_live WHERE lane = ? AND state <= 3 AND state <= 4 ORDER BY id;
 
 -- name: expired
 SELECT {columns} FROM jobs INDEXED BY jobs_expiry WHERE expires_at IS NOT NULL AND expires_at <= ? AND state <= 3
@@ -159,9 +180,11 @@ UPDATE jobs SET due_at = ?, state = 0, outage = 0 WHERE id IN
 (SELECT id FROM jobs INDEXED BY jobs_outage WHERE state = 1 AND outage = 1 AND destination = ? LIMIT ?) RETURNING lane;
 
 -- name: reanchor
--- Jobs that wait for a wall-clock instant: where that lies on the device line now.
+-- Jobs that wait for a wall-clock instant, whoever else they come after: where that lies on the device line now. One
+-- whose instant has come before is not held back again.
 UPDATE jobs SET due_at = CASE WHEN ?1 THEN max(0, ?2 + (wall_not_before - ?3)) ELSE 9007199254740991 END
-WHERE state = 1 AND wall_not_before IS NOT NULL;
+WHERE id IN (SELECT id FROM jobs INDEXED BY jobs_wall WHERE due_at > ?2 AND reason = 'scheduled'
+    AND wall_not_before IS NOT NULL AND state <= 3);
 
 -- name: leased
 SELECT {columns} FROM jobs INDEXED BY jobs_leased WHERE state = 4 ORDER BY id;

@@ -73,13 +73,14 @@ CREATE TABLE jobs (
 CREATE UNIQUE INDEX jobs_uid ON jobs (uid);
 CREATE INDEX jobs_ready ON jobs (lane, priority DESC, turn) WHERE state = 0;
 CREATE INDEX jobs_waiting ON jobs (due_at) WHERE state = 1;
-CREATE INDEX jobs_wall ON jobs (wall_not_before) WHERE state = 1 AND wall_not_before IS NOT NULL;
+CREATE INDEX jobs_wall ON jobs (due_at) WHERE reason = 'scheduled' AND wall_not_before IS NOT NULL AND state <= 3;
 CREATE INDEX jobs_outage ON jobs (destination) WHERE state = 1 AND outage = 1;
 CREATE INDEX jobs_backoff ON jobs (lane) WHERE state = 1 AND reason = 'retry';
 CREATE INDEX jobs_suspect ON jobs (id) WHERE state = 3;
 CREATE INDEX jobs_leased ON jobs (id) WHERE state = 4;
 CREATE INDEX jobs_live ON jobs (lane, id) WHERE state <= 4;
 CREATE INDEX jobs_line ON jobs (line, id) WHERE holds_line = 1;
+CREATE INDEX jobs_front ON jobs (line, id) WHERE holds_line = 1 AND state IN (0, 1, 4); -- who may go, or has gone
 CREATE INDEX jobs_unique ON jobs (unique_key, owner, topic) WHERE unique_key IS NOT NULL AND state <= 4;
 CREATE INDEX jobs_expiry ON jobs (expires_at) WHERE expires_at IS NOT NULL AND state <= 3;
 CREATE INDEX jobs_ended ON jobs (state, ended_at) WHERE state >= 5;
