@@ -118,7 +118,7 @@ def test_start_anew_leaves_a_closed_breaker_alone() -> None:
 
 def test_after_a_reconnect_one_attempt_goes_first() -> None:
     found = breaker()
-    found.cautious = True
+    found.be_cautious(0)
     assert found.gate(0, 0) is OPEN
     assert found.gate(0, 1).passes is Pass.SHUT
     found.succeeded()

@@ -146,7 +146,7 @@ async def test_one_destination_gets_at_most_half_of_the_slots_while_others_wait(
     hangs = [Hang() for _ in range(20)]
     async with Server() as hung, Server() as srv:
         hung.answer([*hangs])
-        srv.answer(Hang())
+        srv.answer([Reply(200), Hang()])
         greedy = Destination(name="slow", url=hung.url, retry=QUICK, concurrency=64)
         config = registry(
             url=srv.url,
@@ -155,20 +155,22 @@ async def test_one_destination_gets_at_most_half_of_the_slots_while_others_wait(
             more=[greedy, Topic(name="slow", destination="slow", retry=QUICK)],
         )
         async with running(tmp_path, config, grace=0.0) as daemon:
+            await daemon.submit(body=b"known to be well")
+            await daemon.ended(1)
             for _ in range(20):
                 await daemon.submit(topic="slow")
             await hung.wait_requests(6)
             for _ in range(20):
                 await daemon.submit(body=b"x")
-            await srv.wait_requests(1)
+            await srv.wait_requests(2)
             daemon.engine.dispatcher.pause()
             hangs[0].until.set()
             hangs[1].until.set()
-            await daemon.ended(2)
+            await daemon.ended(3)
             daemon.engine.dispatcher.resume()
-            await srv.wait_requests(3)  # both slots go to who has less than half
+            await srv.wait_requests(4)  # both slots go to who has less than half
             await daemon.engine.dispatcher.passed()
-            assert (len(hung.requests), len(srv.requests)) == (6, 3)
+            assert (len(hung.requests), len(srv.requests)) == (6, 4)
             for hang in hangs[2:6]:
                 hang.until.set()
             await hung.wait_requests(7)

@@ -34,6 +34,10 @@ class Gate:
 
 OPEN = Gate(Pass.OPEN)
 
+CAUTION = 3_000
+"""How long, in milliseconds, the first attempt after a start or a reconnect goes alone at most: a hanging one must not
+hold up the others."""
+
 
 @dataclass(slots=True)
 class Breaker:
@@ -50,7 +54,7 @@ class Breaker:
     opened: bool = False
     interval: int = 0  # of the wait that stands; 0: there is none yet
     probe_at: int = 0
-    cautious: bool = False  # after a reconnect: one attempt at a time until the first answer
+    cautious_until: int = 0  # one attempt at a time until the first answer, but not for longer than this
 
     def gate(self, now: int, in_flight: int) -> Gate:
         if self.opened:
@@ -61,14 +65,14 @@ class Breaker:
                     Pass.SHUT, "breaker", f"{self.streak} failures in a row; one probe at a time", self.probe_at
                 )
             return Gate(Pass.PROBE)
-        if self.cautious and in_flight:
-            return Gate(Pass.SHUT, "breaker", "the first attempt after a reconnect is under way")
+        if now < self.cautious_until and in_flight:
+            return Gate(Pass.SHUT, "breaker", "the first attempt is under way; the others follow", self.cautious_until)
         return OPEN
 
     def succeeded(self) -> bool:
         """The destination answered. Returns whether this closed the breaker."""
         closed = self.opened
-        self.streak, self.last_failed, self.opened, self.interval, self.cautious = 0, None, False, 0, False
+        self.streak, self.last_failed, self.opened, self.interval, self.cautious_until = 0, None, False, 0, 0
         return closed
 
     def failed(self, job: int, now: int, *, others_due: bool) -> bool:
@@ -86,6 +90,10 @@ class Breaker:
         self.opened = True
         self._schedule(now)
         return True
+
+    def be_cautious(self, now: int) -> None:
+        """Nobody knows how the destination is: let one attempt find out before a whole burst does."""
+        self.cautious_until = now + CAUTION
 
     def start_anew(self, now: int) -> None:
         """The circumstances changed (another network, a resume, a flush): probe at once, with the first interval."""

@@ -31,6 +31,7 @@ from kurir.services.storage import Reserve, Storage
 from kurir.services.timekeeping import Timekeeping
 from kurir.services.watchdog import Liveness
 from kurir.store import meta
+from kurir.store.amend import put_holds
 from kurir.store.reader import Reader
 from kurir.store.recover import end
 from kurir.store.statements import load
@@ -42,6 +43,7 @@ from kurir.system.login1 import Sleep
 from kurir.system.secrets import Secrets
 
 _TABLES = load("tables")
+_HOLDS = frozenset(Hold)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,6 +98,7 @@ class Engine:
 
     def _connect(self, clock: Clock) -> None:
         """Who hears of what."""
+        self.reader.damaged = self.storage.failed
         self.housekeeping.retention = lambda: self.registry.retention
         self.housekeeping.emit = self._outside.events.emit
         self.housekeeping.found_at_start = self._opened.body_files
@@ -113,14 +116,19 @@ class Engine:
 
     async def run(self) -> None:
         """Work until cancelled. Raises StoreCorrupt when the database turns out to be damaged."""
-        await self._remember()
         async with asyncio.TaskGroup() as group:
-            group.create_task(self.delivery.run(), name="delivery")
-            group.create_task(self.housekeeping.run(), name="housekeeping")
-            await asyncio.sleep(0)  # both are running before the first claim is handed over
-            self._report_recovered()
-            self.dispatcher.begin(self._opened.recovered.instance, self._opened.recovered.suspects)
+            group.create_task(self._begin(group), name="begin")
             raise await self.storage.corrupt
+
+    async def _begin(self, group: asyncio.TaskGroup) -> None:
+        await self._remember()
+        group.create_task(self.delivery.run(), name="delivery")
+        group.create_task(self.housekeeping.run(), name="housekeeping")
+        await asyncio.sleep(0)  # both are running before the first claim is handed over
+        self._timekeeping.begin()
+        self._report_recovered()
+        if not self.intake.stopping:
+            self.dispatcher.begin(self._opened.recovered.instance, self._opened.recovered.suspects)
 
     def adopt(self, registry: Registry, conditions: Conditions, secrets: Secrets, spread: int) -> None:
         """Take over a new configuration; nothing under way is dropped."""
@@ -134,6 +142,7 @@ class Engine:
         if afresh:
             self._outside.sender.reload_trust()
         for name in afresh:
+            self.storage.outcome_then(partial(put_holds, name=name, standing=()), lambda _: None)
             self._forgive(name)
         self.dispatcher.look_again()
 
@@ -176,7 +185,7 @@ class Engine:
         for kind, name in pauses:
             (self.gates.paused_topics if kind == "topic" else self.gates.paused_destinations).add(name)
         for destination, hold, detail, since, until, strikes in holds:
-            if until > self.agenda.now():
+            if until > self.agenda.now() and hold in _HOLDS:  # a newer program may know others
                 standing = Standing(Hold(hold), detail, since, until, strikes)
                 self.gates.restore_hold(destination, standing)
 
@@ -195,7 +204,7 @@ class Engine:
         self._outside.clock.recheck_soon()
         begin(self.agenda.now(), self.spread)
         self._release_everywhere(Hold.PORTAL)
-        for name in {lane.destination for lane in self._opened.catalog.by_id.values()}:
+        for name in {lane.destination for lane in self._opened.catalog.by_id.values() if self.gates.backs_off(lane)}:
             self._forgive(name)
 
     def _release_everywhere(self, *holds: Hold) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from msgspec import Struct
@@ -13,8 +13,8 @@ from kurir.domain.events import DestinationClosed, DestinationHeld, DestinationO
 from kurir.domain.health import OPEN, Breaker, Bucket, Gate, Holds, Pass, Standing
 from kurir.domain.hours import Hours
 from kurir.domain.job import Job
-from kurir.domain.outcome import Hold, HoldDestination, Interrupted, RetryLater, Unreachable, Verdict
-from kurir.domain.policy import MINUTE, Destination, Needs, Topic
+from kurir.domain.outcome import Hold, HoldDestination, Interrupted, Reject, RetryLater, Unreachable, Verdict
+from kurir.domain.policy import MINUTE, SECOND, Destination, Needs, RetryPolicy, Topic
 from kurir.domain.retry import Uniform, delay
 from kurir.services.registry import Registry, health_key, needs_of, place
 from kurir.store.catalog import Lane
@@ -22,6 +22,10 @@ from kurir.system.clock import Clock
 
 RECONNECT = "reconnect"
 """The kind of the gate that spreads the first attempts after a reconnect. Young jobs pass it."""
+
+
+MOST_NEEDS = 1_000
+"""Needs that are kept read; a lane whose needs are not is read again."""
 
 
 @dataclass(slots=True)
@@ -102,7 +106,7 @@ class Gates:
                 if gate.passes is Pass.SHUT:
                     return LaneGate(0, shut=gate)
                 room = min(room, bucket.available(now))
-        if probe or health.breaker.cautious:
+        if probe or now < health.breaker.cautious_until:
             room = 1
         if now < health.resume_at:
             gate = Gate(Pass.SHUT, RECONNECT, "spread out after a reconnect", health.resume_at)
@@ -157,8 +161,8 @@ class Gates:
             return Ended()
         health = self.health_of(lane, destination)
         match verdict:
-            case Interrupted():
-                return Ended()
+            case Interrupted() | Reject(wrote=False) | RetryLater(status=None, sick=False):
+                return Ended()  # nothing was sent, or nobody answered: it says nothing about the destination
             case Unreachable() | RetryLater(sick=True):
                 if health.breaker.failed(job.id, now, others_due=others_due()):
                     self.emit(DestinationOpened(_public(lane), verdict.detail))
@@ -190,6 +194,11 @@ class Gates:
             return ()
         return tuple(held for held in health.holds.standing.values() if held.timed)
 
+    def backs_off(self, lane: Lane) -> bool:
+        """Whether jobs of the lane may wait because of an outage (nobody knows before the first attempt)."""
+        health = self.health.get(health_key(lane))
+        return health is None or health.backed_off
+
     def restore_hold(self, name: str, standing: Standing) -> None:
         """A hold that a server asked for before the restart."""
         destination = self.registry.destinations.get(name)
@@ -209,10 +218,11 @@ class Gates:
             if health.breaker.streak and health.resume_at <= now:
                 self._begin_again(health, now, spread)
 
-    def start_anew(self, now: int) -> None:
-        """A person wants it tried now: breaker waits are over, everything else stays."""
-        for health in self.health.values():
-            health.breaker.start_anew(now)
+    def start_anew(self, lanes: Iterable[Lane], now: int) -> None:
+        """A person wants these lanes tried now: breaker waits are over, everything else stays."""
+        for key in {health_key(lane) for lane in lanes}:
+            if key in self.health:
+                self.health[key].breaker.start_anew(now)
 
     def adopt(self, registry: Registry) -> list[str]:
         """Take over a new configuration. Returns the destinations that start afresh because their access changed."""
@@ -251,17 +261,26 @@ class Gates:
     def needs(self, lane: Lane) -> Needs:
         found = self._needs.get(lane.needs)
         if found is None:
+            if len(self._needs) >= MOST_NEEDS:
+                self._needs.clear()  # jobs choose them: they must not pile up
             found = self._needs[lane.needs] = needs_of(lane.needs)
         return found
 
+    def forget(self, key: str) -> None:
+        """No lane of an ad-hoc destination is left."""
+        if key not in self.registry.destinations:
+            self.health.pop(key, None)
+
     def _begin_again(self, health: Health, now: int, spread: int) -> None:
         health.breaker.start_anew(now)
-        health.breaker.cautious = True
         health.resume_at = now + round(self.uniform(0, spread)) if spread else 0
+        health.breaker.be_cautious(max(now, health.resume_at))
 
     def _fresh(self, destination: Destination, in_flight: int) -> Health:
         bucket = Bucket(destination.rate) if destination.rate else None
-        return Health(Breaker(destination.breaker, self.uniform), Holds(), bucket, in_flight)
+        breaker = Breaker(destination.breaker, self.uniform)
+        breaker.be_cautious(self.clock.now())
+        return Health(breaker, Holds(), bucket, in_flight)
 
     def _configured(self, lane: Lane) -> tuple[Topic | None, Destination | None]:
         return self.registry.topic(lane.topic, lane.destination), self.registry.destination(lane)
@@ -319,17 +338,24 @@ class Gates:
     def _hold(
         self, lane: Lane, health: Health, job: Job, verdict: HoldDestination, destination: Destination, now: int
     ) -> Ended:
-        closed = health.breaker.succeeded() if verdict.hold is not Hold.PORTAL else False
-        if closed:
+        if verdict.wrote and verdict.hold is not Hold.PORTAL and health.breaker.succeeded():
             self.emit(DestinationClosed(_public(lane)))
         if verdict.hold is Hold.GONE and not health.holds.gone(job.id):
             return Ended()
-        duration = verdict.duration
-        if duration is None and verdict.hold is Hold.RETRY_AFTER:
-            duration = delay(destination.retry, job.failures, self.uniform)
+        duration = self._pause(verdict, job, destination.retry)
         if health.holds.impose(verdict.hold, verdict.detail, now, duration):
             self.emit(DestinationHeld(_public(lane), verdict.hold, verdict.detail))
         return Ended(held=((verdict.hold, verdict.detail),))
+
+    def _pause(self, verdict: HoldDestination, job: Job, retry: RetryPolicy) -> int | None:
+        """How long a hold lasts; None: as its own ladder says.
+
+        Never shorter than the first backoff: a server that refuses and asks for no pause would be asked without end.
+        """
+        least = max(SECOND, retry.base)
+        if verdict.hold is Hold.RETRY_AFTER and not verdict.duration:
+            return max(least, delay(retry, job.failures, self.uniform))
+        return None if verdict.duration is None else max(least, verdict.duration)
 
     def _answered(self, lane: Lane, health: Health, now: int, held: tuple[tuple[Hold, str], ...] = ()) -> Ended:
         """The destination itself answered something that no hold is about."""

@@ -7,14 +7,16 @@ which there will be something to do; a daemon that waits does none of it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from functools import partial
 
+from kurir.domain.errors import StoreCorrupt, StoreFailing
 from kurir.domain.events import Emit, Event, JobAccepted, JobChanged, JobsPruned
 from kurir.domain.instant import Now
 from kurir.domain.job import Job, Place, State
 from kurir.domain.policy import MINUTE, SECOND, Retention
 from kurir.services.agenda import Agenda
+from kurir.services.defects import report
 from kurir.services.dispatcher import Dispatcher
 from kurir.services.patience import Patience
 from kurir.services.storage import Storage
@@ -27,8 +29,6 @@ SAVE_EVERY = MINUTE
 """How often device time is saved while there is work, in milliseconds."""
 
 PRUNE_SOON = SECOND
-_OFTEN = 256
-"""Ended jobs between two looks at whether there are too many of them."""
 
 _CHUNK = 500
 
@@ -47,7 +47,6 @@ class Housekeeping:
         self._agenda = agenda
         self._wanted: asyncio.Queue[Callable[[], Coroutine[object, object, None]]] = asyncio.Queue()
         self._keys = prune.KeyCount()
-        self._ended = 0
         self._saved_at = clock.now()
         self._expiry_at: int | None = None
         self._prune_at: int | None = None
@@ -62,9 +61,8 @@ class Housekeeping:
             case JobAccepted(job):
                 self.expires(job)
             case JobChanged(job) if not job.place.live:
-                self._ended += 1
                 self._book_prune(self._clock.now() + self._keeps(job.state))
-                if self._ended % _OFTEN == 0 and self._too_many():
+                if prune.too_many(self._storage.tally, self.retention()):
                     self._book_prune(self._clock.now() + PRUNE_SOON)
                 self._save_sometimes()
             case JobChanged(job):
@@ -76,14 +74,25 @@ class Housekeeping:
         if job.place is not Place.LEASED:
             self._book_expiry(job.expires_at)
 
+    def retention_changed(self) -> None:
+        """Another configuration: it may keep what has ended for less time."""
+        self._book_prune(self._clock.now() + PRUNE_SOON)
+
     async def run(self) -> None:
         """Do what is booked, until cancelled."""
-        await self._collect_orphans()
-        await self._expire()
-        await self._prune()
+        for task in (self._collect_orphans, self._expire, self._prune):
+            await self._do(task)
         while True:
-            task = await self._wanted.get()
+            await self._do(await self._wanted.get())
+
+    async def _do(self, task: Callable[[], Coroutine[object, object, None]]) -> None:
+        """What one task meets ends neither the others nor the deliveries; it is tried again when it is next due."""
+        try:
             await task()
+        except StoreCorrupt as fault:
+            self._storage.failed(fault)
+        except Exception as fault:  # noqa: BLE001 - reported; a queue that is not kept tidy still delivers
+            report("housekeeping failed", fault)
 
     def save(self, tx: Tx) -> None:
         """Write what must survive the instance: device time and the lanes' totals."""
@@ -112,12 +121,12 @@ class Housekeeping:
         for (topic, place), count in pruned.jobs.items():
             self.emit(JobsPruned(topic, place.state, count))
         for lane in pruned.lanes:
+            self._dispatcher.forget(lane)
             self._storage.catalog.forget(lane)
-        for body in pruned.bodies:
-            await asyncio.to_thread(bodies.delete, self._storage.folder, body.uid, body.digest)
+        await self._remove(bodies.name_of(body.uid, body.digest) for body in pruned.bodies)
         self._dispatcher.gained(pruned.ready)
-        if pruned.jobs:
-            while await self._storage.outcome(prune.vacuum_step):
+        if pruned.vacuum_to is not None:
+            while await self._storage.outcome(partial(prune.vacuum_step, keep=pruned.vacuum_to)):
                 pass
         self._book_prune(pruned.next_due)
 
@@ -131,7 +140,15 @@ class Housekeeping:
         for start in range(0, len(names), _CHUNK):
             some = names[start : start + _CHUNK]
             orphaned = await self._reader.run(partial(bodies.orphans, some=some))
-            await asyncio.to_thread(bodies.remove, self._storage.folder, orphaned)
+            await self._remove(orphaned)
+
+    async def _remove(self, names: Iterable[str]) -> None:
+        """Remove files of payloads. One that cannot be removed costs room until a later start, and nothing else."""
+        for name in names:
+            try:
+                await asyncio.to_thread(bodies.remove, self._storage.folder, (name,))
+            except StoreFailing as fault:
+                report("the file of a payload cannot be removed", fault)
 
     def _book_expiry(self, at: int | None) -> None:
         if at is not None and (self._expiry_at is None or at < self._expiry_at):
@@ -148,10 +165,6 @@ class Housekeeping:
         if now - self._saved_at >= SAVE_EVERY:
             self._saved_at = now
             self._wanted.put_nowait(self._save)
-
-    def _too_many(self) -> bool:
-        retention, tally = self.retention(), self._storage.tally
-        return tally.total("done") > retention.done_count or tally.total("dead") > retention.dead_count
 
     def _keeps(self, state: State) -> int:
         return self.retention().dead if state is State.DEAD else self.retention().done

@@ -20,7 +20,7 @@ from kurir.services.delivery import Abort, Delivery
 from kurir.services.dispatcher import Dispatcher
 from kurir.services.edits import Editor
 from kurir.services.gates import Gates
-from kurir.services.storage import Storage
+from kurir.services.storage import DISK_FULL, Storage
 from kurir.store import amend, look
 from kurir.store.amend import Amended
 from kurir.store.reader import Reader
@@ -30,6 +30,9 @@ from kurir.system.clock import Clock
 
 T = TypeVar("T")
 _TABLES = load("tables")
+_ROUNDS = 5
+"""How often a cancel interrupts an attempt of a job that has begun another one meanwhile."""
+
 FLUSH_EVERY = 10 * SECOND
 """How often a user may flush their own jobs, in milliseconds."""
 
@@ -71,7 +74,7 @@ class Operations:
 
     async def cancel(self, peer: Peer, uid: bytes) -> Job:
         """End a job. One in flight is interrupted first; if it was delivered meanwhile, `wrong_state` says so."""
-        while True:
+        for _ in range(_ROUNDS):
             job = await self._storage.promise(partial(amend.find, uid=uid, owner=peer.sees))
             if job.place is not Place.CANCELLED:
                 amend.require(job, Step.CANCEL)
@@ -80,12 +83,14 @@ class Operations:
                 after = await self._storage.promise(partial(amend.find, uid=uid, owner=peer.sees))
                 if after.place is Place.CANCELLED:
                     return after
-                if after.place is Place.LEASED:
-                    await asyncio.sleep(0)
+                if after.lease == job.lease and not await self._storage.caught_up():
+                    break
                 continue
             return await self._amend(
                 uid, peer, partial(amend.cancel, reason=Reason.REQUESTED, now=self._now(), keep_key=self._keep_key())
             )
+        code = "disk_full" if self._storage.trouble == DISK_FULL else "storage_failing"
+        raise Refused(code, "cannot cancel the job yet: the end of its attempt could not be written; it is tried again")
 
     async def retry(self, peer: Peer, uid: bytes) -> Job:
         """A dead job starts again; a waiting one goes now."""
@@ -129,8 +134,8 @@ class Operations:
             if now - self._flushed.get(peer.uid, -FLUSH_EVERY) < FLUSH_EVERY:
                 raise Refused("busy", "cannot flush: you did so in the last 10 s")
             self._flushed[peer.uid] = now
-        self._gates.start_anew(now)
         lanes = [i for i, lane in self._storage.catalog.by_id.items() if peer.admin or lane.owner == peer.uid]
+        self._gates.start_anew([self._storage.catalog.by_id[lane] for lane in lanes], now)
         for lane in lanes:
             while await self._flush_lane(lane):
                 pass

@@ -2,58 +2,109 @@
 
 from __future__ import annotations
 
+import heapq
 from collections import OrderedDict, deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 
 from kurir.domain.health import Gate
 
 
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """What the ring knows of a lane: whose it is, and what opens or shuts it together with others."""
+
+    owner: int
+    groups: tuple[str, ...]
+
+
 class Ring:
-    """A lane is ready (to be looked at), shut (a gate was closed when it was last looked at), or not here (empty)."""
+    """A lane is ready (to be looked at), shut (a gate was closed when it was last looked at), or not here (empty).
+
+    Every operation costs what it is about, not how many lanes there are.
+    """
 
     def __init__(self) -> None:
+        self._places: dict[int, _Place] = {}
         self._owners: OrderedDict[int, OrderedDict[int, None]] = OrderedDict()
-        self._owner_of: dict[int, int] = {}
         self._shut: dict[int, Gate] = {}
+        self._groups: dict[str, OrderedDict[int, None]] = {}  # in the order in which they were shut
+        self._looks: list[tuple[int, int]] = []  # instant, lane: a heap; entries of lanes that moved on are stale
 
-    def add(self, lane: int, owner: int) -> None:
+    def add(self, lane: int, owner: int, groups: tuple[str, ...] = ()) -> None:
         """The lane gained a ready job. Whether its gate is open is found out when it is looked at."""
-        if lane in self._shut or lane in self._owner_of:
+        if lane in self._places:
             return
-        self._owner_of[lane] = owner
+        self._places[lane] = _Place(owner, groups)
+        for group in groups:
+            self._groups.setdefault(group, OrderedDict())[lane] = None
         self._owners.setdefault(owner, OrderedDict())[lane] = None
 
     def drop(self, lane: int) -> None:
         """Nothing in it is ready any more."""
+        place = self._places.pop(lane, None)
+        if place is None:
+            return
         self._shut.pop(lane, None)
-        self._take(lane)
+        self._leave_turn(lane, place.owner)
+        for group in place.groups:
+            members = self._groups[group]
+            members.pop(lane, None)
+            if not members:
+                del self._groups[group]
 
     def shut(self, lane: int, gate: Gate) -> None:
         """Do not look at it again before the gate's instant, or until somebody reopens."""
-        self._take(lane)
+        place = self._places.get(lane)
+        if place is None:
+            return
+        self._leave_turn(lane, place.owner)
         self._shut[lane] = gate
+        for group in place.groups:
+            self._groups[group].move_to_end(lane)
+        if gate.until is not None:
+            heapq.heappush(self._looks, (gate.until, lane))
 
-    def reopen(self, lanes: list[int] | None, owner_of: dict[int, int]) -> None:
+    def reopen(self, lanes: Iterable[int] | None = None) -> None:
         """Look at shut lanes again: all of them, or those named."""
         for lane in list(self._shut) if lanes is None else lanes:
-            if lane in self._shut:
-                del self._shut[lane]
-                self.add(lane, owner_of.get(lane, -1))
+            if self._shut.pop(lane, None) is not None:
+                self._owners.setdefault(self._places[lane].owner, OrderedDict())[lane] = None
 
-    def due(self, now: int) -> list[int]:
-        """Shut lanes whose instant has come."""
-        return [lane for lane, gate in self._shut.items() if gate.until is not None and gate.until <= now]
+    def reopen_group(self, group: str) -> None:
+        """Something that these lanes have in common may have opened."""
+        if self._shut:
+            self.reopen(tuple(self._groups.get(group, ())))
+
+    def reopen_due(self, now: int) -> None:
+        """Look at the lanes again whose instant has come."""
+        while self._looks and self._looks[0][0] <= now:
+            _, lane = heapq.heappop(self._looks)
+            gate = self._shut.get(lane)
+            if gate is not None and gate.until is not None and gate.until <= now:
+                self.reopen((lane,))
 
     def next_look(self) -> int | None:
         """When the first shut lane is to be looked at again."""
-        return min((gate.until for gate in self._shut.values() if gate.until is not None), default=None)
+        while self._looks:
+            at, lane = self._looks[0]
+            gate = self._shut.get(lane)
+            if gate is not None and gate.until == at:
+                return at
+            heapq.heappop(self._looks)
+        return None
+
+    def shut_by(self, lane: int) -> Gate | None:
+        """What shuts the lane, if it is shut."""
+        return self._shut.get(lane)
 
     def has(self, lane: int) -> bool:
         """Whether the lane may have something ready."""
-        return lane in self._owner_of or lane in self._shut
+        return lane in self._places
 
-    def shut_lanes(self) -> dict[int, Gate]:
-        return self._shut
+    def occupied(self, group: str) -> bool:
+        """Whether any lane of a group may have something ready."""
+        return group in self._groups
 
     def in_turn(self) -> Iterator[int]:
         """Each ready lane once, one of each owner in turn. The ring must not change meanwhile."""
@@ -67,18 +118,12 @@ class Ring:
 
     def served(self, lane: int) -> None:
         """The lane may send: it and its owner come last from now on. Who got nothing keeps their turn."""
-        owner = self._owner_of.get(lane)
-        if owner is not None:
-            self._owners[owner].move_to_end(lane)
-            self._owners.move_to_end(owner)
+        place = self._places.get(lane)
+        if place is not None and lane not in self._shut:
+            self._owners[place.owner].move_to_end(lane)
+            self._owners.move_to_end(place.owner)
 
-    def __len__(self) -> int:
-        return len(self._owner_of)
-
-    def _take(self, lane: int) -> None:
-        owner = self._owner_of.pop(lane, None)
-        if owner is None:
-            return
+    def _leave_turn(self, lane: int, owner: int) -> None:
         lanes = self._owners.get(owner)
         if lanes is not None:
             lanes.pop(lane, None)

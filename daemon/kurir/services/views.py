@@ -9,6 +9,7 @@ import base64
 import uuid
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import lru_cache
 from typing import Final
 
 from msgspec import UNSET, UnsetType
@@ -36,8 +37,14 @@ _NO_LEASE_END: Final = LeaseDocument(None)
 
 def instant(wall_ms: int) -> Instant:
     """Wall-clock milliseconds as RFC 3339; what no calendar holds becomes its nearest end."""
-    shown = min(max(wall_ms, 0), _LATEST)
-    return (_EPOCH + timedelta(milliseconds=shown)).isoformat(timespec="milliseconds") + "Z"
+    second, millisecond = divmod(min(max(wall_ms, 0), _LATEST), 1000)
+    return f"{_second(second)}.{millisecond:03d}Z"
+
+
+@lru_cache(maxsize=256)
+def _second(second: int) -> str:
+    """The text of a second: the jobs of a batch, or of a list, share few of them."""
+    return (_EPOCH + timedelta(seconds=second)).isoformat()
 
 
 def perhaps(wall_ms: int | None) -> Instant | None:
@@ -77,7 +84,7 @@ class Lens:
             ordering_key=job.ordering_key,
             unique_key=job.unique_key,
             idempotency_key=job.wire_key or public_id,
-            correlation_id=job.correlation_id or job.public_id,
+            correlation_id=job.correlation_id or public_id,
             content_type=job.content_type,
             size=job.size,
             sha256=None if job.body_kind is BodyKind.NONE else job.digest.hex(),
@@ -97,8 +104,8 @@ class Lens:
 
     def parked(self, job: Job) -> bool:
         """Whether nothing is configured any more that could send the job."""
-        topic = self.registry.topic(job.topic, job.destination)
-        if topic is not None and topic.local:
+        topic = self.registry.topics.get(job.topic)
+        if topic is not None and (topic.local or job.destination in self.registry.destinations):
             return False
         return self.registry.destination(Lane(job.topic, job.destination, job.owner, "")) is None
 
