@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from kurir.domain.events import Emit, WokeUp
+from kurir.services.defects import report
 from kurir.system.clock import Clock
 
 
@@ -53,7 +54,16 @@ class Agenda:
         now = self._clock.now()
         due = [name for name, booking in self._bookings.items() if booking.at <= now]
         calls = [(name, self._bookings.pop(name).call) for name in due]
-        for name, call in calls:
+        try:
+            for name, call in calls:
+                self._call(name, call)
+        finally:
+            self._set()
+
+    def _call(self, name: str, call: Callable[[], None]) -> None:
+        """A defect of one caller must not cost the others their turn."""
+        try:
             self._emit(WokeUp(name))
             call()
-        self._set()
+        except Exception as defect:  # noqa: BLE001 - the loop's handler is where defects of callbacks go
+            report(f"what was booked as {name} failed", defect)

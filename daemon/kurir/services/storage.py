@@ -1,8 +1,9 @@
 """The store as the services use it: it says yes only when something is kept, and it says when it cannot.
 
 A full disk or a failing one is a state, not an error of one caller. While it lasts new jobs are refused clearly,
-nothing is claimed, outcomes wait in memory, and one small write every few seconds finds out when it is over. A full
-disk gives up the reserve first, so that outcomes and deletes still fit.
+nothing is claimed, outcomes wait in memory, and one small write now and then finds out when it is over. A full disk
+gives up the reserve first, so that outcomes and deletes still fit; once the reserve is held again what is in the queue
+goes on, even while others leave too little room for new jobs.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from kurir.domain.errors import DiskFull, Refused, StoreCorrupt, StoreFailing
 from kurir.domain.events import Emit, StoreDegraded, StoreRecovered
 from kurir.domain.policy import SECOND
 from kurir.services.agenda import Agenda
+from kurir.services.defects import report
 from kurir.store.catalog import Catalog
 from kurir.store.database import FILE
 from kurir.store.meta import touch
@@ -27,7 +29,13 @@ from kurir.store.writer import Answer, Sync, Writer
 
 T = TypeVar("T")
 RETRY_EVERY = 5 * SECOND
-"""How often a store that fails is tried, in milliseconds. Only while it fails."""
+"""How soon a store that fails is tried again when somebody waits for it, in milliseconds. Only while it fails."""
+
+RETRY_AT_LAST = 60 * SECOND
+"""How often it is tried when nobody does: a try that succeeds wears the flash."""
+
+CATCH_UP = 5.0
+"""For how many seconds a person waits for an outcome that has to be written before theirs."""
 
 AMPLE = 8
 """With so many times the reserve free, a second of accepting jobs cannot use it up."""
@@ -73,6 +81,8 @@ class Storage:
         self._free = 0
         self._looked_at = 0
         self._stuck: list[Callable[[], None]] = []
+        self._try_at: int | None = None
+        self._pause = RETRY_EVERY
         self._insisting: set[asyncio.Task[Any]] = set()
 
     @property
@@ -106,6 +116,8 @@ class Storage:
 
     def require_room(self) -> None:
         """Raise Refused when the store could not keep a new job."""
+        if self._trouble is not None:
+            self._asked_in_vain()
         if self._trouble == STORE_FAILING:
             raise Refused("storage_failing", "cannot accept the job: the store cannot be written; it is tried again")
         free = self._recent_free_bytes()
@@ -137,6 +149,7 @@ class Storage:
     def refusal(self, fault: StoreFailing | StoreCorrupt) -> Refused:
         """What a caller is told whose promise the store could not keep; the store's health follows."""
         self.failed(fault)
+        self._asked_in_vain()
         match fault:
             case DiskFull():
                 return Refused("disk_full", "cannot keep it: the disk is full; free some space")
@@ -150,37 +163,62 @@ class Storage:
         future = self._writer.submit(run, Sync.OUTCOME)
         return self._insist(run, future)
 
-    def outcome_then(self, run: Callable[[Tx], T], done: Callable[[T], None]) -> None:
-        """The same for who goes on with something else: `done` is called with the result."""
-        self._writer.submit_then(run, Sync.OUTCOME, partial(self._outcome_done, run, done))
+    def outcome_then(
+        self, run: Callable[[Tx], T], done: Callable[[T], None], otherwise: Callable[[Tx], T] | None = None
+    ) -> None:
+        """The same for who goes on with something else: `done` is called with the result.
+
+        `otherwise` is written when a defect makes `run` impossible, which is reported; without it nothing is.
+        """
+        self._writer.submit_then(run, Sync.OUTCOME, partial(self._outcome_done, run, done, otherwise))
 
     def _outcome_done(
-        self, run: Callable[[Tx], T], done: Callable[[T], None], result: T, fault: Exception | None
+        self,
+        run: Callable[[Tx], T],
+        done: Callable[[T], None],
+        otherwise: Callable[[Tx], T] | None,
+        result: T,
+        fault: Exception | None,
     ) -> None:
         if fault is None:
             done(result)
+            return
+        if not isinstance(fault, (StoreFailing, StoreCorrupt)):
+            self._impossible(done, otherwise, fault)
             return
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         future.set_exception(fault)
         task = asyncio.ensure_future(self._insist(run, future))
         self._insisting.add(task)
-        task.add_done_callback(partial(self._insisted, done))
+        task.add_done_callback(partial(self._insisted, done, otherwise))
 
-    def _insisted(self, done: Callable[[T], None], task: asyncio.Task[T]) -> None:
+    def _insisted(self, done: Callable[[T], None], otherwise: Callable[[Tx], T] | None, task: asyncio.Task[T]) -> None:
         self._insisting.discard(task)
-        if not task.cancelled():
+        if task.cancelled():
+            return
+        fault = task.exception()
+        if fault is None:
             done(task.result())
+        else:
+            self._impossible(done, otherwise, fault)
+
+    def _impossible(self, done: Callable[[T], None], otherwise: Callable[[Tx], T] | None, fault: BaseException) -> None:
+        report("an outcome cannot be written", fault)
+        if otherwise is not None:
+            self.outcome_then(otherwise, done)
+
+    async def caught_up(self) -> bool:
+        """Wait a moment for the outcomes that could not be written at first. False if some still cannot."""
+        if self._insisting:
+            await asyncio.wait(self._insisting, timeout=CATCH_UP)
+        return not self._insisting
 
     async def outcome_now(self, run: Callable[[Tx], T]) -> T:
         """A write that is worth one try and a sync (at the end of the process). Raises the store's fault."""
         return await self._writer.submit(run, Sync.PROMISE)
 
-    def attempt(self, run: Callable[[Tx], T]) -> asyncio.Future[T]:
-        """A write that may fail; the caller tells `failed` about it."""
-        return self._writer.submit(run, Sync.OUTCOME)
-
     def attempt_then(self, run: Callable[[Tx], T], done: Answer[T]) -> None:
-        """The same with a callback (a claim)."""
+        """A write that may fail (a claim); who hears of it tells `failed`."""
         self._writer.submit_then(run, Sync.OUTCOME, done)
 
     def failed(self, fault: BaseException) -> None:
@@ -194,12 +232,6 @@ class Storage:
                 self._broke(fault)
             case _:
                 raise fault
-
-    def failed_with(self, done: asyncio.Future[T]) -> None:
-        """The same, for a write that nobody waits for."""
-        fault = done.exception()
-        if fault is not None:
-            self.failed(fault)
 
     async def alone(self, run: Callable[[Tx], T]) -> T:
         """Something that manages transactions itself, on the writer's thread."""
@@ -222,6 +254,8 @@ class Storage:
                 return await asyncio.shield(future)
             except (StoreFailing, StoreCorrupt) as fault:
                 self.failed(fault)
+                if self.corrupt.done():
+                    await asyncio.Event().wait()  # this life of the store is over, and who waits ends with it
                 if isinstance(fault, DiskFull) and self._reserve.held:
                     self._reserve.release()
                     future = self._writer.submit(run, Sync.OUTCOME)
@@ -242,7 +276,20 @@ class Storage:
                 self._emit(StoreRecovered(self._trouble))
             self._trouble = reason
             self._emit(StoreDegraded(reason, detail))
-        self._agenda.book(_BOOKING, self._agenda.now() + RETRY_EVERY, self._try_again)
+        self._try_in(self._pause)
+
+    def _asked_in_vain(self) -> None:
+        """Somebody waits for the store: it is tried soon."""
+        self._pause = RETRY_EVERY
+        if self._trouble is not None:
+            self._try_in(RETRY_EVERY)
+
+    def _try_in(self, pause: int) -> None:
+        """A failure while a try is booked does not put it off."""
+        at = self._agenda.now() + pause
+        if self._try_at is None or at < self._try_at:
+            self._try_at = at
+            self._agenda.book(_BOOKING, at, self._try_again)
 
     def _broke(self, fault: StoreCorrupt) -> None:
         if not _disk_works(self.folder):
@@ -260,6 +307,8 @@ class Storage:
             raise StoreFailing(f"cannot find the queue: {self.folder / FILE} is not the file that was opened")
 
     def _try_again(self) -> None:
+        self._try_at = None
+        self._pause = RETRY_EVERY if self._stuck else min(2 * self._pause, RETRY_AT_LAST)
         try:
             self._require_in_place()
         except StoreFailing as fault:
@@ -269,14 +318,20 @@ class Storage:
 
     def _tried(self, future: asyncio.Future[None]) -> None:
         fault = None if future.cancelled() else future.exception()
-        if fault is not None:
-            self.failed(fault)
+        try:
+            if fault is not None:
+                self.failed(fault)
+                return
+            # A full disk is over when the next one finds the reserve again, not when one byte fitted.
+            held = self._trouble != DISK_FULL or self._reserve.take()
+        except Exception as other:  # noqa: BLE001 - whatever it is, it must not have been the last try
+            self._fell_ill(STORE_FAILING, f"{type(other).__name__}: {other}")
             return
-        # A full disk is over when there is room for jobs again, not when one byte fitted.
-        if self._trouble == DISK_FULL and not (self.free_bytes() >= self.disk_reserve and self._reserve.take()):
+        if not held:
             self._let_go()
-            self._agenda.book(_BOOKING, self._agenda.now() + RETRY_EVERY, self._try_again)
+            self._try_in(self._pause)
             return
+        self._pause = RETRY_EVERY
         reason, self._trouble = self._trouble, None
         if reason is not None:
             self._emit(StoreRecovered(reason))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 
 from kurir.domain.devicetime import ClockChange, ClockEvent
 from kurir.domain.events import ClockChanged, Emit
@@ -12,6 +11,7 @@ from kurir.services.dispatcher import Dispatcher
 from kurir.services.patience import Patience
 from kurir.services.storage import Storage
 from kurir.store import amend
+from kurir.store.tx import Tx
 from kurir.system.clock import Clock
 
 
@@ -26,7 +26,16 @@ class Timekeeping:
         self._patience = patience
         self.resumed: Callable[[], None] = lambda: None
         self._closed = False
+        self._trusted = False
         clock.subscribe(self._on_change)
+
+    def begin(self) -> None:
+        """What the clock told before anybody listened: at a start it may be trusted from the first moment.
+
+        While it is not, what was found when it was still holds: device time may lag then, so nothing is early.
+        """
+        if self._clock.trusted():
+            self._find_anew()
 
     def close(self) -> None:
         """Hear no more: the store that this wrote to is gone, the clock goes on."""
@@ -43,18 +52,20 @@ class Timekeeping:
                 self.resumed()
             case ClockEvent.STEPPED:
                 self._emit(ClockChanged(f"the wall clock was set by {change.delta_ms / 1000:+.1f} s", trusted))
-                self._find_anew(trusted)
+                self._find_anew()
             case ClockEvent.TRUSTED:
                 self._patience.skip(change.delta_ms)
                 self._emit(ClockChanged("the wall clock is trusted", trusted))
-                self._find_anew(trusted)
+                self._find_anew()
             case ClockEvent.DISTRUSTED:
                 self._emit(ClockChanged("the wall clock is not trusted any more", trusted))
-                self._find_anew(trusted)
+                self._find_anew()
 
-    def _find_anew(self, trusted: bool) -> None:
+    def _find_anew(self) -> None:
         """Jobs that wait for a wall-clock instant wait for another device instant now."""
-        now = Now(self._clock.now(), self._clock.wall())
-        self._storage.attempt(partial(amend.reanchor, now=now, trusted=trusted)).add_done_callback(
-            lambda done: self._dispatcher.look_again() if done.exception() is None else self._storage.failed_with(done)
-        )
+        self._trusted = self._clock.trusted()
+        self._storage.outcome_then(self._reanchor, lambda _: self._dispatcher.look_again())
+
+    def _reanchor(self, tx: Tx) -> None:
+        # The clocks as they are when it is written: a store that fails may take it an hour after the change.
+        amend.reanchor(tx, now=Now(self._clock.now(), self._clock.wall()), trusted=self._trusted)

@@ -9,7 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
 
-from kurir.store.database import BUSY_MS, fault_of, open_reader
+from kurir.domain.errors import StoreCorrupt
+from kurir.store.database import BUSY_MS, DAMAGED, fault_of, open_reader
 
 T = TypeVar("T")
 
@@ -25,13 +26,19 @@ class Reader:
         self._folder = folder
         self._conn: sqlite3.Connection | None = None
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="kurir-reader")
+        self.damaged: Callable[[StoreCorrupt], None] = lambda fault: None
+        """Told of damage as it is met: a page that nobody writes is met by readers alone."""
 
     async def run(self, look: Callable[[sqlite3.Connection], T]) -> T:
         """What `look` returns; it must be done with the connection when it returns.
 
         Raises StoreCorrupt or StoreFailing.
         """
-        return await asyncio.get_running_loop().run_in_executor(self._thread, self._look, look)
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._thread, self._look, look)
+        except StoreCorrupt as fault:
+            self.damaged(fault)
+            raise
 
     async def reopen(self) -> None:
         """Forget the connection: the database has been replaced by another file. The next question opens it."""
@@ -53,7 +60,7 @@ class Reader:
             finally:
                 if conn.in_transaction:
                     conn.execute("ROLLBACK")
-        except sqlite3.Error as error:
+        except DAMAGED as error:
             raise fault_of(error) or error from error
 
     def _drop(self) -> None:
