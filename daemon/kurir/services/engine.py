@@ -132,6 +132,8 @@ class Engine:
 
     def adopt(self, registry: Registry, conditions: Conditions, secrets: Secrets, spread: int) -> None:
         """Take over a new configuration; nothing under way is dropped."""
+        if registry.retention != self.registry.retention:
+            self.housekeeping.retention_changed()
         self.registry = registry
         self.secrets = secrets
         self.spread = spread

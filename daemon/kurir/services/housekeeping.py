@@ -118,12 +118,12 @@ class Housekeeping:
             keys=self._keys,
         )
         pruned = await self._storage.outcome(run)
-        for (topic, place), count in pruned.jobs.items():
-            self.emit(JobsPruned(topic, place.state, count))
         for lane in pruned.lanes:
             self._dispatcher.forget(lane)
             self._storage.catalog.forget(lane)
         await self._remove(bodies.name_of(body.uid, body.digest) for body in pruned.bodies)
+        for (topic, place), count in pruned.jobs.items():
+            self.emit(JobsPruned(topic, place.state, count))
         self._dispatcher.gained(pruned.ready)
         if pruned.vacuum_to is not None:
             while await self._storage.outcome(partial(prune.vacuum_step, keep=pruned.vacuum_to)):

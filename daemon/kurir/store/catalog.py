@@ -55,7 +55,9 @@ class Catalog:
     def forget(self, lane: int) -> None:
         known = self.by_id.pop(lane, None)
         if known is not None:
-            self.lanes.pop((known.topic, known.destination, known.owner, known.needs), None)
+            key = (known.topic, known.destination, known.owner, known.needs)
+            if self.lanes.get(key) == lane:  # not that of the lane that came after it
+                del self.lanes[key]
             self.open_ms.pop(lane, None)
             self.open_since.pop(lane, None)
 

@@ -12,13 +12,13 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from kurir.domain.instant import Now
-from kurir.domain.job import ADHOC_TOPIC, BodyKind, Place
+from kurir.domain.job import BodyKind, Place
 from kurir.domain.policy import MIB, Retention
 from kurir.store import lines
 from kurir.store.catalog import Catalog
 from kurir.store.end import account
 from kurir.store.statements import load
-from kurir.store.tx import ACCEPTED, IMPORTED, PRUNED, Tx
+from kurir.store.tx import ACCEPTED, IMPORTED, PRUNED, Tally, Tx
 
 _SQL = load("prune")
 _JOBS = load("jobs")
@@ -28,6 +28,9 @@ ENDED_BYTES = 128 * MIB
 """Bytes that done jobs may hold, and cancelled ones likewise, however young they are."""
 
 DROPPED_KEPT = 100_000
+KEPT_PAGES = 1024
+"""So many free pages are never given back: the next jobs need them."""
+
 _FAR = 1 << 62
 _SPARE = 100
 """A hundredth of the permitted keys goes beyond need, so that they are counted seldom."""
@@ -52,6 +55,7 @@ class Pruned:
     lanes: list[int] = field(default_factory=list)  # removed; the catalog's owner forgets them
     keys: int = 0
     next_due: int | None = None
+    vacuum_to: int | None = None  # so many free pages are enough; None: there are not too many
 
 
 @dataclass(slots=True)
@@ -80,6 +84,15 @@ class KeyCount:
             self.counted -= number
 
 
+def too_many(tally: Tally, retention: Retention, ended_bytes: int = ENDED_BYTES) -> bool:
+    """Whether some ended jobs should go although their time is not over. Cheap: asked each time that one ends."""
+    return (
+        tally.total("dead") > retention.dead_count
+        or max(tally.total("done"), tally.total("cancelled")) > retention.done_count
+        or max(tally.size("done"), tally.size("cancelled")) > ended_bytes
+    )
+
+
 def prune_step(
     tx: Tx,
     retention: Retention,
@@ -103,14 +116,28 @@ def prune_step(
     step.forget(keys, limit)
     step.lanes(catalog)
     step.look_ahead()
+    free, pages = _pages(tx)
+    if free > max(KEPT_PAGES, pages // 4):
+        step.result.vacuum_to = max(KEPT_PAGES // 2, pages // 8)
     return step.result
 
 
-def vacuum_step(tx: Tx, pages: int = 256) -> int:
-    """Give some free pages back to the file system. Returns how many are left."""
-    for _ in range(pages):
+def vacuum_step(tx: Tx, keep: int, pages: int = 256) -> int:
+    """Give some free pages back to the file system. Returns how many more than `keep` are left.
+
+    Not all of them, and not each time: moving pages wears a flash disk, and what is free is used by the next jobs.
+    """
+    free, _ = _pages(tx)
+    for _ in range(min(pages, free - keep)):
         tx.conn.execute("PRAGMA incremental_vacuum(1)")  # through `execute` it frees one page, whatever it is told
-    return int(tx.conn.execute(_SQL["free_pages"]).fetchone()[0])
+    left, _ = _pages(tx)
+    return max(0, left - keep) if left < free else 0  # a database made without auto_vacuum gives nothing back
+
+
+def _pages(tx: Tx) -> tuple[int, int]:
+    """The free ones, and all."""
+    free, pages = (tx.conn.execute(_SQL[name]).fetchone()[0] for name in ("free_pages", "all_pages"))
+    return int(free), int(pages)
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,8 +204,7 @@ class _Step:
             self.result.bodies.append(BodyFile(ended.uid, ended.digest, ended.size))
         self.tx.move(ended.topic, ended.owner, account(place), PRUNED, ended.cost)
         self.result.jobs[ended.topic, place] += 1
-        if ended.topic == ADHOC_TOPIC:
-            self.emptied.add(ended.lane)
+        self.emptied.add(ended.lane)
 
     def forget(self, keys: KeyCount, limit: int) -> None:
         """Forget keys whose time is over, and the oldest of those that are too many."""
@@ -194,7 +220,7 @@ class _Step:
         self.more = self.more or max(self.result.keys, trimmed) >= limit
 
     def lanes(self, catalog: Catalog) -> None:
-        """Remove the lanes of origins that jobs named themselves, once no job is left that could stand there."""
+        """Remove lanes in which no job is left that could stand there: owners, origins and needs come and go."""
         run = self.tx.conn.execute
         for lane in self.emptied:
             known = catalog.by_id.get(lane)

@@ -48,3 +48,6 @@ DELETE FROM lanes WHERE id = ?;
 
 -- name: free_pages
 SELECT freelist_count FROM pragma_freelist_count;
+
+-- name: all_pages
+SELECT page_count FROM pragma_page_count;

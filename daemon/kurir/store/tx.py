@@ -28,9 +28,9 @@ class Tally:
     def __init__(self, rows: Iterable[tuple[str, int, str, int, int]] = ()) -> None:
         self.accounts: dict[Account, tuple[int, int]] = {}
         self.owners: dict[int, tuple[int, int]] = {}
+        self.kinds: dict[str, tuple[int, int]] = {}
         self.live_jobs = 0
         self.kept_bytes = 0
-        self.done_bytes = 0
         for topic, owner, kind, jobs, size in rows:
             self.add((topic, owner, kind), jobs, size)
 
@@ -39,21 +39,26 @@ class Tally:
         before = self.accounts.get(account, (0, 0))
         self.accounts[account] = (before[0] + jobs, before[1] + size)
         _, owner, kind = account
+        of_kind = self.kinds.get(kind, (0, 0))
+        self.kinds[kind] = (of_kind[0] + jobs, of_kind[1] + size)
         if kind == LIVE:
             self.live_jobs += jobs
         if kind in (LIVE, "dead", "conflict"):
             self.kept_bytes += size
             mine = self.owners.get(owner, (0, 0))
             self.owners[owner] = (mine[0] + (jobs if kind == LIVE else 0), mine[1] + size)
-        elif kind == "done":
-            self.done_bytes += size
 
     def jobs(self, topic: str, kind: str) -> int:
         """The number of a topic's jobs of one kind, over all owners."""
         return sum(n for (t, _, k), (n, _) in self.accounts.copy().items() if t == topic and k == kind)
 
     def total(self, kind: str) -> int:
-        return sum(n for (_, _, k), (n, _) in self.accounts.copy().items() if k == kind)
+        """The number of jobs of one kind."""
+        return self.kinds.get(kind, (0, 0))[0]
+
+    def size(self, kind: str) -> int:
+        """The bytes of the jobs of one kind."""
+        return self.kinds.get(kind, (0, 0))[1]
 
 
 class Tx:
@@ -101,9 +106,11 @@ class Tx:
 
     def total(self, kind: str) -> tuple[int, int]:
         """Jobs and bytes of a kind over all topics and owners, with the changes of this transaction."""
-        committed = [self.tally.accounts[a] for a in self.tally.accounts if a[2] == kind]
-        changed = [c for a, c in self._changes.items() if a[2] == kind]
-        return sum(n for n, _ in (*committed, *changed)), sum(b for _, b in (*committed, *changed))
+        jobs, size = self.tally.kinds.get(kind, (0, 0))
+        for (_, _, changed), (more, bytes_) in self._changes.items():
+            if changed == kind:
+                jobs, size = jobs + more, size + bytes_
+        return jobs, size
 
     def write_books(self) -> None:
         """Write the changed totals; the last statements before COMMIT."""
