@@ -118,7 +118,7 @@ def after_attempt(
         case outcome.HoldDestination():
             return change.held(verdict)
         case outcome.Reject():
-            return change.ended(State.DEAD, "dead", JobError(verdict.kind, verdict.detail, wall, verdict.status))
+            return change.rejected(verdict)
         case outcome.Conflict():
             error = JobError(ErrorKind.HTTP_STATUS, verdict.detail, wall, verdict.status)
             return change.ended(State.CONFLICT, "conflict", error)
@@ -159,6 +159,12 @@ class _Change(Struct, frozen=True):
         charged = self.job.charged + 1
         return replace(self._start(), to=to, verdict=verdict, charged=charged, last_error=error, result=self.result)
 
+    def rejected(self, verdict: outcome.Reject) -> Transition:
+        dead = self.ended(State.DEAD, "dead", JobError(verdict.kind, verdict.detail, self.wall, verdict.status))
+        if verdict.wrote:
+            return dead
+        return replace(dead, attempts=self.job.attempts - 1, charged=self.job.charged)
+
     def retry_later(self, verdict: outcome.RetryLater) -> Transition:
         tried = replace(
             self._start(),
@@ -187,7 +193,8 @@ class _Change(Struct, frozen=True):
 
     def held(self, verdict: outcome.HoldDestination) -> Transition:
         error = JobError(verdict.kind, verdict.detail, self.wall, verdict.status)
-        tried = replace(self._start(), verdict="hold", last_error=error)
+        attempts = self.job.attempts - (0 if verdict.wrote else 1)
+        tried = replace(self._start(), verdict="hold", attempts=attempts, last_error=error)
         if self._given_up():
             return replace(tried, to=State.DEAD, result=self.result)
         due = self.now

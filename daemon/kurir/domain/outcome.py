@@ -100,15 +100,17 @@ class HoldDestination:
     detail: str
     status: int | None = None
     duration: int | None = None
+    wrote: bool = True  # False: it was known before anything was sent, so that the destination said nothing
 
 
 @dataclass(frozen=True, slots=True)
 class Reject:
-    """It can never succeed as it is: a person has to look."""
+    """It can never succeed as it is: a person has to look. `wrote`: as in HoldDestination."""
 
     kind: ErrorKind
     detail: str
     status: int | None = None
+    wrote: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +147,7 @@ _WORDS = 300
 def judge_fault(fault: Fault) -> Verdict:
     """The verdict on an attempt without a status line."""
     if fault.kind is ErrorKind.BODY_MISSING:
-        return Reject(fault.kind, fault.detail)
+        return Reject(fault.kind, fault.detail, wrote=fault.wrote)
     if not fault.wrote:
         return Unreachable(fault.kind, fault.detail)
     return RetryLater(fault.kind, fault.detail, ambiguous=True)

@@ -19,9 +19,9 @@ from msgspec import structs
 from kurir.domain import outcome
 from kurir.domain.events import AttemptEnded, Emit, JobChanged, LeaseLost
 from kurir.domain.instant import Now
-from kurir.domain.job import Job, Reason, Result, State
+from kurir.domain.job import ErrorKind, Job, Reason, Result, State
 from kurir.domain.lifecycle import Transition, after_attempt
-from kurir.domain.outcome import Interrupted, Verdict
+from kurir.domain.outcome import Interrupted, RetryLater, Verdict
 from kurir.domain.policy import RetryPolicy
 from kurir.services.dispatcher import Dispatcher
 from kurir.services.exchange import Exchange, Sent
@@ -114,6 +114,7 @@ class Delivery:
         self._running[claimed.job.id] = running
         self._idle.clear()
         running.task = self._group.create_task(self._attempt(running), name=f"attempt-{claimed.job.id}")
+        running.task.add_done_callback(partial(self._unbegun, running))
 
     async def abort(self, job_id: int, why: Abort) -> bool:
         """End an attempt and wait until its outcome is recorded. False if there was none."""
@@ -153,7 +154,25 @@ class Delivery:
                 running.abort = Abort.STOP
             passed = asyncio.get_running_loop().time() - started
             sent = Sent(Interrupted(running.abort.value, wrote=True), None, passed)
+        except Exception as defect:  # noqa: BLE001 - a defect costs this attempt, not every other job; it is reported
+            sent = self._broken(job, defect)
         self._finish(running, lane, sent, wall_start)
+
+    def _unbegun(self, running: _Running, task: asyncio.Task[None]) -> None:
+        """An attempt that was cancelled before its first step has done nothing, not even what is done at its end."""
+        job = running.claimed.job
+        if task.cancelled() and self._running.get(job.id) is running:
+            why = running.abort or Abort.STOP
+            sent = Sent(Interrupted(why.value, wrote=False), None)
+            self._finish(running, self._storage.catalog.by_id[job.lane], sent, self._clock.wall())
+
+    @staticmethod
+    def _broken(job: Job, defect: Exception) -> Sent:
+        """What becomes of an attempt that a defect of ours has ended, perhaps after the request was sent."""
+        context = {"message": f"an attempt of job {job.public_id} failed", "exception": defect}
+        asyncio.get_running_loop().call_exception_handler(context)
+        detail = f"a defect of the daemon ended the attempt: {type(defect).__name__}"
+        return Sent(RetryLater(ErrorKind.CRASHED, detail, ambiguous=True, sick=False), None)
 
     def _finish(self, running: _Running, lane: Lane, sent: Sent, wall_start: int) -> None:
         """Decide, queue the outcome, and free the slot. Nothing in here can be interrupted."""
@@ -174,8 +193,7 @@ class Delivery:
         )
         if running.abort is Abort.CANCEL and change.to is State.PENDING:
             change = structs.replace(change, to=State.CANCELLED, reason=Reason.REQUESTED, verdict="cancelled")
-        status = sent.answer.status if sent.answer is not None else None
-        record = AttemptRecord(wall_start, round(sent.seconds * 1000), status)
+        record = AttemptRecord(wall_start, round(sent.seconds * 1000), sent.status)
         keep = self._gates.registry.retention.keys
         write = partial(settle, job=job, change=change, record=record, now=Now(now, wall), keep_key=keep)
         self._storage.outcome_then(write, partial(self._recorded, job, change, sent, ended))
@@ -187,7 +205,7 @@ class Delivery:
     def _recorded(self, job: Job, change: Transition, sent: Sent, ended: Ended, settled: Settled) -> None:
         """The outcome is written: tell, and let go what waited for it."""
         dispatcher, lane = self._dispatcher(), self._storage.catalog.by_id[job.lane]
-        self._tell(job, change, sent, sent.answer.status if sent.answer is not None else None)
+        self._tell(job, change, sent, sent.status)
         if settled.job is None:
             self._emit(LeaseLost(job.topic))
         else:
@@ -236,7 +254,7 @@ class Delivery:
                 return replace(verdict, detail=self._exchange.secrets().redact(verdict.detail))
 
     def _tell(self, job: Job, change: Transition, sent: Sent, status: int | None) -> None:
-        error = change.last_error if change.verdict not in ("done", "interrupted") else None
+        error = change.last_error if change.last_error is not job.last_error else None
         replayed = sent.answer is not None and (sent.answer.header("Idempotent-Replayed") or "").lower() == "true"
         self._emit(
             AttemptEnded(

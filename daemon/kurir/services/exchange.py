@@ -5,6 +5,7 @@ Faults of the configuration (a secret that cannot be read, a target that has lef
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -18,17 +19,30 @@ from kurir.domain.conditions import Conditions, Connectivity
 from kurir.domain.errors import Refused
 from kurir.domain.job import BodyKind, ErrorKind, Job
 from kurir.domain.outcome import Answer, Attempt, Hold, HoldDestination, Interrupted, Reject, Verdict
-from kurir.domain.policy import Destination
+from kurir.domain.policy import Destination, Expect
 from kurir.services import request
 from kurir.services.gates import Gates
+from kurir.store import bodies
 from kurir.store.catalog import Lane
 from kurir.store.claim import Claimed
 from kurir.system.clock import Clock
-from kurir.system.http import Fault, HttpSender, Redirects, WireFault, WireReply, WireRequest
+from kurir.system.http import (
+    Fault,
+    HttpSender,
+    Redirects,
+    Route,
+    WireFault,
+    WireReply,
+    WireRequest,
+    check,
+    check_route,
+)
 from kurir.system.secrets import Secrets, SecretUnusable
 
 COMPARED = 1 << 20
 """The largest payload, in bytes, that is compared with what the server holds after a failed precondition."""
+
+NOTHING_EXPECTED = Expect()
 
 _KINDS = {
     Fault.DNS: ErrorKind.DNS,
@@ -52,6 +66,7 @@ class Sent(Struct, frozen=True):
     sent: int = 0
     received: int = 0
     truncated: bool = False
+    status: int | None = None  # what the request was answered; `answer` may be that to the look after it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,9 +102,9 @@ class Exchange:
         destination = self._gates.registry.destination(lane)
         if destination is None:
             return Sent(Interrupted("its destination is not configured any more", wrote=False), None)
-        if job.body_kind is BodyKind.INLINE and hashlib.sha256(claimed.body or b"").digest() != job.digest:
-            # SQLite does not notice a page that holds other bytes; the key must not go out with them.
-            return Sent(Reject(ErrorKind.CORRUPT, "the payload in the store is not the one that was accepted"), None)
+        changed = await self._changed(claimed)
+        if changed is not None:
+            return Sent(changed, None)
         now = self._clock.now()
         accepted = job.wall_created if self._clock.trusted() else None
         try:
@@ -102,29 +117,68 @@ class Exchange:
                 accepted_at=accepted,
             )
         except SecretUnusable as fault:
-            return Sent(HoldDestination(Hold.SECRET, ErrorKind.UNAUTHORIZED, str(fault)), None)
+            return Sent(_hold(str(fault)), None)
         except Refused as refusal:
-            return Sent(Reject(ErrorKind.HTTP_STATUS, refusal.detail), None)
-        reply = await self._send(wire, job, lane, destination, self._gates.registry.retention.result_bytes)
+            return Sent(Reject(ErrorKind.HTTP_STATUS, refusal.detail, wrote=False), None)
+        try:
+            reply = await self._send(wire, job, lane, destination, self._gates.registry.retention.result_bytes)
+        except ValueError:
+            unfit = self._unfit(wire, lane, destination)
+            if unfit is None:
+                raise
+            return Sent(unfit, None)
         if isinstance(reply, WireFault):
             return self._faulted(reply, destination)
         answer = Answer(reply.status, reply.headers, reply.body)
-        suspected = self._portal_suspected(destination, reply.peer, self._world.conditions().network.connectivity)
-        if not suspected and outcome.portal_like(answer, destination.expect):
-            # NetworkManager looks every few minutes only: it may not have met the portal yet.
-            suspected = self._portal_suspected(destination, reply.peer, await self._world.look())
+        suspected = await self._suspected(destination, reply.peer, outcome.portal_like(answer, destination.expect))
         verdict = outcome.judge(answer, self._circumstances(job, destination, suspected))
-        sent = Sent(verdict, answer, reply.seconds, reply.sent_bytes, reply.received_bytes, reply.truncated)
+        sent = Sent(
+            verdict, answer, reply.seconds, reply.sent_bytes, reply.received_bytes, reply.truncated, reply.status
+        )
         if isinstance(verdict, outcome.VerifyFirst | outcome.Conflict) and answer.status == 412:
             return await self._look(job, lane, destination, sent)
         return sent
 
+    async def _changed(self, claimed: Claimed) -> Reject | None:
+        """Whether the payload is no longer the one that was accepted: the key must not go out with other bytes."""
+        job = claimed.job
+        match job.body_kind:
+            case BodyKind.INLINE:
+                # SQLite does not notice a page that holds other bytes.
+                if hashlib.sha256(claimed.body or b"").digest() != job.digest:
+                    detail = "the payload in the store is not the one that was accepted"
+                    return Reject(ErrorKind.CORRUPT, detail, wrote=False)
+            case BodyKind.FILE:
+                # It is read twice, from memory the second time. Sending what is hashed on the way would be found out
+                # only when nearly all of it has left.
+                try:
+                    await asyncio.to_thread(bodies.verify, self._folder, job.uid, job.digest, job.size)
+                except bodies.BodyMissing as fault:
+                    return Reject(ErrorKind.BODY_MISSING, str(fault), wrote=False)
+        return None
+
+    def _unfit(self, wire: WireRequest, lane: Lane, destination: Destination) -> Verdict | None:
+        """Why a request could not be sent as it is: its destination's fault or the job's. None: neither, a defect."""
+        route = self._route(lane, destination)
+        try:
+            check_route(route)
+            check(request.without_job(destination, route.origin, self._world.secrets()), route)
+        except (ValueError, SecretUnusable) as fault:
+            return _hold(f"no request to the destination can be sent: {fault}")
+        try:
+            check(wire, route)
+        except ValueError as fault:
+            return Reject(ErrorKind.CORRUPT, f"the job cannot be sent as it is stored: {fault}", wrote=False)
+        return None
+
+    def _route(self, lane: Lane, destination: Destination) -> Route:
+        gates = self._gates
+        return request.route_of(destination, gates.needs(lane), self._world.conditions().network, gates.registry.access)
+
     async def _send(
         self, wire: WireRequest, job: Job, lane: Lane, destination: Destination, keep: int
     ) -> WireReply | WireFault:
-        route = request.route_of(
-            destination, self._gates.needs(lane), self._world.conditions().network, self._gates.registry.access
-        )
+        route = self._route(lane, destination)
         follow = Redirects.SAME_ORIGIN if destination.follow_redirects else Redirects.NEVER
         return await self._world.sender.send(wire, route, request.timeouts_of(destination), keep=keep, redirects=follow)
 
@@ -134,20 +188,33 @@ class Exchange:
         keep = max(self._gates.registry.retention.result_bytes, min(job.size + 1, COMPARED))
         reply = await self._send(wire, job, lane, destination, keep)
         verdict = sent.verdict
+        unsure = isinstance(verdict, outcome.VerifyFirst)
         final = verdict.otherwise if isinstance(verdict, outcome.VerifyFirst) else verdict
         if isinstance(reply, WireFault):
-            if isinstance(verdict, outcome.VerifyFirst):
-                # Nobody knows whether it was done: ask again another time rather than guess.
-                return replace(
-                    sent, verdict=outcome.RetryLater(ErrorKind.HTTP_STATUS, "answered 412; could not look why", 412)
-                )
-            return sent
-        ours = hashlib.sha256(reply.body).digest() == job.digest and not reply.truncated
-        gone = job.method == "DELETE" and reply.status in (404, 410)
-        if isinstance(verdict, outcome.VerifyFirst) and ((200 <= reply.status <= 299 and ours) or gone):
-            final = outcome.Done()
+            return replace(sent, verdict=_ask_again("", pause=None, sick=True)) if unsure else sent
         answer = Answer(reply.status, reply.headers, reply.body[: self._gates.registry.retention.result_bytes])
+        found = 200 <= reply.status <= 299
+        ours = found and hashlib.sha256(reply.body).digest() == job.digest and not reply.truncated
+        gone = reply.status in (404, 410)
+        if unsure and (ours or (gone and job.method == "DELETE")):
+            return replace(sent, verdict=outcome.Done(), answer=answer)
+        whole = reply.body_complete or reply.truncated
+        if not ((found and whole) or gone) or await self._elsewhere(answer, destination, reply.peer):
+            words = f": {outcome.words(answer)}"
+            again = _ask_again(words, pause=outcome.asked_pause(answer), sick=reply.status >= 500)
+            return replace(sent, verdict=again) if unsure else sent
         return replace(sent, verdict=final, answer=answer)
+
+    async def _elsewhere(self, answer: Answer, destination: Destination, peer: str) -> bool:
+        """Whether a portal may have answered the look. What `expect` says is about answers to jobs."""
+        like = outcome.portal_like(answer, NOTHING_EXPECTED)
+        return like and await self._suspected(destination, peer, like)
+
+    async def _suspected(self, destination: Destination, peer: str, like: bool) -> bool:
+        if self._portal_suspected(destination, peer, self._world.conditions().network.connectivity):
+            return True
+        # NetworkManager looks every few minutes only: it may not have met the portal yet.
+        return like and self._portal_suspected(destination, peer, await self._world.look())
 
     def _circumstances(self, job: Job, destination: Destination, portal_suspected: bool) -> Attempt:
         return Attempt(
@@ -175,12 +242,23 @@ class Exchange:
         if fault.certificate_time and not self._clock.trusted():
             kind = ErrorKind.CLOCK_SUSPECT
         if fault.kind is Fault.DENIED:
-            verdict: Verdict = Reject(kind, fault.detail)
+            verdict: Verdict = Reject(kind, fault.detail, wrote=False)
         else:
             verdict = outcome.judge_fault(outcome.Fault(kind, fault.detail, fault.wrote))
         if fault.kind is not Fault.BODY_MISSING:
             self._world.send_failed()
         return Sent(verdict, None, fault.seconds, fault.sent_bytes, fault.received_bytes)
+
+
+def _hold(detail: str) -> HoldDestination:
+    """What is configured for a destination cannot be used: nothing was sent, and no job would fare better."""
+    return HoldDestination(Hold.SECRET, ErrorKind.UNAUTHORIZED, detail, wrote=False)
+
+
+def _ask_again(words: str, *, pause: int | None, sick: bool) -> Verdict:
+    """Nobody knows whether an edit was done: ask again another time rather than guess."""
+    detail = f"answered 412; could not look why{words}"
+    return outcome.RetryLater(ErrorKind.HTTP_STATUS, detail, 412, sick=sick, not_before=pause)
 
 
 def _loopback(peer: str) -> bool:

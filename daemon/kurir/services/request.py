@@ -7,7 +7,6 @@ what is configured now, with secrets filled in at the last moment.
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime
 from functools import lru_cache
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from kurir.domain import targets
 from kurir.domain.conditions import NetworkFacts, interface_for
 from kurir.domain.job import BodyKind, Job
 from kurir.domain.policy import Access, Destination, KeyStyle, Needs
+from kurir.services.views import instant
 from kurir.store.bodies import FOLDER, name_of
 from kurir.store.claim import Claimed
 from kurir.system.http import Route, Timeouts, WireRequest
@@ -25,13 +25,23 @@ _TRACE_ID = re.compile(r"(?!0{32})[0-9a-f]{32}")
 USER_AGENT = f"kurird/{__version__}"
 
 
-@lru_cache(maxsize=4096)
+LONGEST_REMEMBERED = 200
+"""Targets of more characters are joined anew each time: they are one job's own, or hold a signature."""
+
+
 def wire_url(base: str, target: str) -> str:
     """The whole URL. Raises Refused if the target has left its destination since it was accepted."""
+    return _remembered_url(base, target) if len(target) <= LONGEST_REMEMBERED else _joined_url(base, target)
+
+
+def _joined_url(base: str, target: str) -> str:
     path, mark, query = target.partition("?")
-    url = targets.join(base, path, query if mark else None)
+    url = f"{targets.join(base, path)}{mark}{query}"
     targets.verify(base, url)
     return url
+
+
+_remembered_url = lru_cache(maxsize=512)(_joined_url)
 
 
 @lru_cache(maxsize=1024)
@@ -81,7 +91,7 @@ def build(
     headers.append(("Kurir-Attempt", str(job.attempts)))
     headers.append(("Kurir-Age", str(max(0, age_s))))
     if accepted_at is not None:
-        headers.append(("Kurir-Accepted-At", iso(accepted_at)))
+        headers.append(("Kurir-Accepted-At", instant(accepted_at)))
     return WireRequest(
         method=job.method,
         url=wire_url(destination.url, job.target),
@@ -101,9 +111,11 @@ def build_look(job: Job, destination: Destination, secrets: Secrets) -> WireRequ
     return WireRequest(method="GET", url=wire_url(destination.url, job.target), headers=tuple(headers))
 
 
-def iso(wall_ms: int) -> str:
-    """An instant as RFC 3339 in UTC with milliseconds."""
-    return datetime.fromtimestamp(wall_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+def without_job(destination: Destination, origin: str, secrets: Secrets) -> WireRequest:
+    """What each request to a destination has of it: where this cannot be sent, no job is to blame."""
+    headers = [(name, secrets.fill(value)) for name, value in destination.headers.items()]
+    headers.append((destination.idempotency_header, "x"))
+    return WireRequest(method="GET", url=origin, headers=tuple(headers))
 
 
 def _headers(job: Job, destination: Destination, secrets: Secrets) -> list[tuple[str, str]]:

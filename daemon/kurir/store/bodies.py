@@ -26,6 +26,7 @@ INLINE_LIMIT = 64 * 1024
 
 _NAME = re.compile(r"([0-9a-f]{32})-([0-9a-f]{16})")
 _PARTIAL = ".part"
+_READ = 256 * 1024
 _FULL = {errno.ENOSPC, errno.EDQUOT}
 
 
@@ -143,6 +144,19 @@ def open_body(folder: Path, uid: bytes, digest: bytes, size: int) -> BinaryIO:
         file.close()
         raise BodyMissing(f"cannot read the payload: {path.name} has {found} bytes, not {size}")
     return file
+
+
+def verify(folder: Path, uid: bytes, digest: bytes, size: int) -> None:
+    """Read a payload's file and raise BodyMissing unless it is the one that was accepted. Blocks on the disk."""
+    found = hashlib.sha256()
+    with open_body(folder, uid, digest, size) as file:
+        try:
+            while block := file.read(_READ):
+                found.update(block)
+        except OSError as error:
+            raise BodyMissing(f"cannot read the payload: {error.strerror}") from error
+    if found.digest() != digest:
+        raise BodyMissing(f"{name_of(uid, digest)} is not the payload that was accepted")
 
 
 def delete(folder: Path, uid: bytes, digest: bytes) -> None:

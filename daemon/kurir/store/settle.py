@@ -60,7 +60,7 @@ def settle(tx: Tx, job: Job, change: Transition, record: AttemptRecord, now: Now
             record.duration,
             change.verdict,
             record.status,
-            error,
+            None if change.last_error is job.last_error else error,  # what it inherited is another attempt's
             job.wire_key,
         )
         tx.conn.execute(_SQL["insert_attempt"], entry)

@@ -176,6 +176,8 @@ class Secrets:
             raise SecretUnusable(name, "it is empty")
         if _CONTROL.search(value):
             raise SecretUnusable(name, "it holds a line break or another control character, which no header may carry")
+        if not _is_text(value):  # the environment may hold any bytes
+            raise SecretUnusable(name, "it is not text in UTF-8, which a header has to be")
         self._redaction.learn(name, value)
         return value
 
@@ -207,6 +209,14 @@ class Secrets:
 def references(text: str) -> frozenset[str]:
     """The names of the secrets that a text refers to."""
     return frozenset(_REFERENCE.findall(text))
+
+
+def _is_text(value: str) -> bool:
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _digest(value: str) -> bytes:

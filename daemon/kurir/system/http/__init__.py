@@ -13,6 +13,8 @@ from kurir.system.http.messages import (
     WireFault,
     WireReply,
     WireRequest,
+    check,
+    check_route,
 )
 from kurir.system.http.sender import HttpSender
 
@@ -25,4 +27,6 @@ __all__ = [
     "WireFault",
     "WireReply",
     "WireRequest",
+    "check",
+    "check_route",
 ]

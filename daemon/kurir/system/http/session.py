@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 __all__ = ["Lookups", "Session"]
 
 _LINE_AND_HOST = 30  # bytes of a head that stand neither in the URL nor in the headers, about
+_LONGEST_REMEMBERED = 200  # characters; a longer target is one job's own, or holds a signature
 _AUTOMATIC = ("Accept", "Accept-Encoding", "User-Agent", "Content-Type")
 
 
@@ -168,10 +169,18 @@ def _sent(attempt: Attempt) -> int:
     return head + (attempt.handed if attempt.body_done else max(0, attempt.handed - attempt.pending))
 
 
-@lru_cache(maxsize=512)
 def _url(scheme: str, authority: str, target: str) -> URL:
+    if len(target) > _LONGEST_REMEMBERED:
+        return _built_url(scheme, authority, target)
+    return _remembered_url(scheme, authority, target)
+
+
+def _built_url(scheme: str, authority: str, target: str) -> URL:
     # The whole target as a path that is encoded already: the one way in which nothing of it is rewritten.
     return URL.build(scheme=scheme, authority=authority, path=target, encoded=True)
+
+
+_remembered_url = lru_cache(maxsize=512)(_built_url)
 
 
 @lru_cache(maxsize=64)
