@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.bench import line, sockets
+from tests.bench import claims, line, size, sockets, syncs
 from tests.bench.context import Bench
 from tests.bench.page import write
 from tests.bench.table import Row, markdown, skipped
@@ -21,6 +21,11 @@ from tests.bench.table import Row, markdown, skipped
 MEASUREMENTS: dict[str, Callable[[Bench], list[Row]]] = {
     "socket": sockets.measure,
     "line": line.measure,
+    "drain": size.drained,
+    "claim": claims.measure,
+    "syncs": syncs.measure,
+    "restart": size.restarted,
+    "bytes": size.on_disk,
 }
 
 

@@ -10,7 +10,6 @@ import sys
 import time
 
 import aiohttp
-
 from tests.bench.jobs import PAYLOAD
 
 HEADERS = {"Content-Type": "application/json", "Idempotency-Key": "0197c2a4-0000-7000-8000-000000000000"}

@@ -9,7 +9,6 @@ import sys
 import time
 
 from huey import SqliteHuey
-
 from tests.bench.jobs import PAYLOAD
 
 

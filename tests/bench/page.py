@@ -16,8 +16,8 @@ PAGE = Path(__file__).parents[2] / "packaging" / "docs" / "performance.md"
 
 _TEXT = """# Performance
 
-Written by `make bench`. Every figure is a ratio of two things that were measured right after each other in one run, the
-median of {rounds} rounds, because ratios survive a change of machine where rates do not. Jobs are 300 bytes of JSON; the
+Written by `make bench`. Most figures are ratios of two things that were measured right after each other in one run, the
+median of {rounds} rounds: ratios survive a change of machine where rates do not. Jobs are 300 bytes of JSON; the
 configuration is the default one but for the concurrency under test. "+{slower} ms" means that a preloaded library makes
 every fsync and fdatasync take {slower} ms longer, for both sides: eMMC and SD cards are like that.
 

@@ -19,13 +19,13 @@ ROOT = Path(__file__).parents[2]
 PATIENCE = 120.0
 
 
-def environment(more: Mapping[str, str] = {}) -> dict[str, str]:  # noqa: B006 - never changed
+def environment(more: Mapping[str, str] = {}) -> dict[str, str]:
     """The environment of every process: compiled modules are kept, or each start would compile them again."""
     kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     return {**kept, "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'daemon'}", **more}
 
 
-def child(module: str, *arguments: object, more: Mapping[str, str] = {}) -> float:  # noqa: B006 - never changed
+def child(module: str, *arguments: object, more: Mapping[str, str] = {}) -> float:
     """Run a module of this package that prints one number."""
     command = [sys.executable, "-m", f"tests.bench.{module}", *map(str, arguments)]
     done = subprocess.run(command, cwd=ROOT, env=environment(more), capture_output=True, text=True, check=False)
@@ -39,10 +39,15 @@ class Process:
 
     process: subprocess.Popen[str]
 
+    @property
+    def pid(self) -> int:
+        """Whom signals are for."""
+        return self.process.pid
+
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.process.send_signal(signal.SIGTERM)
+        os.kill(self.pid, signal.SIGTERM)
         try:
             self.process.wait(30)
         except subprocess.TimeoutExpired:
@@ -86,7 +91,7 @@ class Daemon(Process):
         in_flight: int = 32,
         limits: str = "",
         prefix: Sequence[str] = (),
-        more: Mapping[str, str] = {},  # noqa: B006 - never changed
+        more: Mapping[str, str] = {},
     ) -> None:
         self._folder = folder
         self._prefix = list(prefix)
@@ -130,7 +135,7 @@ class Daemon(Process):
     @property
     def pid(self) -> int:
         """The process of the daemon itself, beneath whatever traces it."""
-        if not self._prefix:
+        if not self._prefix or self.process.poll() is not None:
             return self.process.pid
         children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
         return int(children[0])
