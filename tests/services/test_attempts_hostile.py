@@ -213,6 +213,32 @@ async def test_what_a_server_could_not_tell_about_a_failed_precondition_is_asked
             assert await statuses(daemon, job.uid) == [("retry", None, True), ("retry", 412, True)]
 
 
+async def test_a_secret_that_vanishes_before_the_look_leaves_the_edit_undecided(tmp_path):
+    file, folder = tmp_path / "token", tmp_path / "state"
+    file.write_text("abcdef")
+    file.chmod(0o600)
+    folder.mkdir()
+    secrets = Secrets({"t": SecretSource(kind=SecretKind.FILE, where=str(file))}, environ={}, group="kurir")
+    writes = []
+
+    def answer(seen: Request) -> Reply | Reset:
+        writes.append(seen)
+        if len(writes) == 1:
+            return Reset(Stage.BODY)
+        file.unlink(missing_ok=True)
+        return Reply(412)
+
+    async with Server() as srv:
+        srv.answer(answer)
+        config = registry(url=srv.url, destination={"headers": TOKEN}, **EDITED)
+        async with running(folder, config, secrets=secrets, clock=FakeClock()) as daemon:
+            job = await daemon.accept(body_text="v2", headers={"If-Match": '"1"'})
+            await daemon.time_until(lambda: len(writes) == 2, within=60_000)
+            await daemon.quiet()
+            assert (await statuses(daemon, job.uid))[-1] == ("retry", 412, True)
+            assert (await daemon.job(job.uid)).state is State.PENDING
+
+
 async def test_a_look_that_a_portal_may_have_answered_tells_nothing(tmp_path):
     page = Reply(200, b"<html>please sign in", (("Content-Type", "text/html"),))
     async with Server() as srv:
@@ -291,6 +317,18 @@ async def test_an_attempt_that_is_cancelled_before_its_first_step_is_given_back(
         found = await daemon.job(job.uid)
         assert (found.place, found.attempts, found.ambiguous) == (Place.DONE, 1, False)
         assert engine.dispatcher.in_flight == 0
+
+
+async def test_a_secret_in_a_header_of_a_topic_is_filled_in_and_what_a_client_writes_is_not(tmp_path):
+    secrets = Secrets({"t": SecretSource(kind=SecretKind.ENV, where="T")}, environ={"T": "hunter2"}, group="kurir")
+    async with Server() as srv:
+        config = registry(url=srv.url, headers={"X-Token": "key {secret:t}"}, overridable=("headers",))
+        async with running(tmp_path, config, secrets=secrets) as daemon:
+            await daemon.accept(headers={"X-Mine": "key {secret:t}"})
+            await daemon.ended(1)
+        seen = {name: value for name, value in srv.requests[0].headers if name.startswith(b"X-")}
+        assert (seen[b"X-Token"], seen[b"X-Mine"]) == (b"key hunter2", b"key {secret:t}")
+        assert b"hunter2" not in (tmp_path / FILE).read_bytes()
 
 
 async def test_the_record_of_a_success_does_not_carry_an_earlier_error(tmp_path):

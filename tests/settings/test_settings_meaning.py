@@ -11,7 +11,7 @@ from typing import get_type_hints
 import msgspec
 import pytest
 
-from kurir.domain.conditions import MeteredWhenUnknown
+from kurir.domain.conditions import MeteredWhenUnknown, NetworkFacts
 from kurir.domain.policy import (
     DAY,
     HOUR,
@@ -19,6 +19,7 @@ from kurir.domain.policy import (
     MIB,
     MINUTE,
     SECOND,
+    Access,
     Budget,
     ChangesFeed,
     Classify,
@@ -32,8 +33,10 @@ from kurir.domain.policy import (
     Schedule,
     Topic,
 )
+from kurir.services.request import route_of
 from kurir.settings import Settings
 from kurir.settings.document import Document
+from kurir.system.http import check_route
 from kurir.system.secrets import SecretKind, SecretSource
 
 Load = Callable[..., Settings]
@@ -187,18 +190,27 @@ def test_the_state_directory_is_what_the_file_says_then_the_environment_then_our
     assert loaded('[daemon]\nstate_dir = "/var/lib/kurir"\n', **both).daemon.state_dir == Path("/var/lib/kurir")
 
 
-def test_secrets_may_stand_in_headers_paths_urls_and_a_proxy(loaded: Load) -> None:
+def test_secrets_may_stand_in_headers_and_in_the_credentials_of_oauth(loaded: Load) -> None:
     settings = loaded(
         '[secrets]\nt = { env = "T" }\nu = { credential = "u" }\n'
-        '[destinations.board]\nurl = "https://h/base/{secret:t}"\nproxy = "http://me:{secret:u}@proxy:3128"\n'
+        '[destinations.board]\nurl = "https://h/base"\nproxy = "http://me:pass@proxy:3128"\n'
         'headers = { Authorization = "{secret:oauth}", Host = "inside" }\n'
         'oauth = { token_url = "https://h/t", client_id = "{secret:t}", client_secret = "{secret:u}" }\n'
-        '[topics.a]\ndestination = "board"\npath = "/api/v1/{secret:t}/telemetry?k={secret:u}"\n'
+        '[topics.a]\ndestination = "board"\npath = "/api/v1/telemetry?k=1"\n'
         'headers = { X-A = "{secret:oauth}" }\n'
     )
-    assert settings.topics["a"].path == "/api/v1/{secret:t}/telemetry"
-    assert settings.topics["a"].query == "k={secret:u}"
+    assert settings.topics["a"].path == "/api/v1/telemetry"
+    assert settings.topics["a"].query == "k=1"
+    assert settings.topics["a"].headers == {"X-A": "{secret:oauth}"}
     assert settings.secrets["u"] == SecretSource(kind=SecretKind.CREDENTIAL, where="u")
+
+
+@pytest.mark.parametrize("written", ["HTTPS://api.example.com/V2", "Https://api.example.com/V2"])
+def test_the_scheme_of_a_url_is_taken_in_any_case_and_sent_in_lower_case(loaded: Load, written: str) -> None:
+    settings = loaded(f'[destinations.api]\nurl = "{written}"\nproxy = "HTTP://proxy:3128"\n')
+    api = settings.destinations["api"]
+    assert (api.url, api.proxy) == ("https://api.example.com/V2", "http://proxy:3128")
+    check_route(route_of(api, Needs(), NetworkFacts(), Access(adhoc_deny=())))
 
 
 def test_settings_cannot_be_changed(loaded: Load) -> None:

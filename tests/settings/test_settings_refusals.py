@@ -119,14 +119,16 @@ SECRETS = [
     (SECRET + SERVER + "headers = { A = '{secret:t}{secret: t}' }\n", "destinations.api.headers.A", "without a name"),
     (SERVER + "headers = { A = '{secret:oauth}' }\n", "destinations.api.headers.A", "has no oauth"),
     (ORDERS + "headers = { A = '{secret:oauth}' }\n", "topics.orders.headers.A", "has no oauth"),
-    (ORDERS + "path = '/{secret:x}'\n", "topics.orders.path", "secret x, which is not in"),
+    (SECRET + ORDERS + "path = '/{secret:t}'\n", "topics.orders.path", "put the secret in a header"),
+    (SECRET + ORDERS + "path = '/a?k={secret:t}'\n", "topics.orders.path", "put the secret in a header"),
+    (SECRET + SERVER + "proxy = 'http://me:{secret:t}@h:1'\n", "destinations.api.proxy", "not resolved here"),
     (ORDERS + "content_type = 'a/b; x={secret:t}'\n", "topics.orders.content_type", "not resolved here"),
     (
         ORDERS + "[schedules.a]\ntopic='orders'\nevery='1m'\npayload='\"{secret:t}\"'\n",
         "schedules.a.payload",
         "not res",
     ),
-    ("[destinations.a]\nurl = 'https://{secret:t}/'\n", "destinations.a.url", "not in [secrets]"),
+    (SECRET + "[destinations.a]\nurl = 'https://h/{secret:t}/'\n", "destinations.a.url", "put the secret in a header"),
 ]
 
 

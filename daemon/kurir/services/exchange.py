@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -43,6 +44,7 @@ COMPARED = 1 << 20
 """The largest payload, in bytes, that is compared with what the server holds after a failed precondition."""
 
 NOTHING_EXPECTED = Expect()
+_NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 
 _KINDS = {
     Fault.DNS: ErrorKind.DNS,
@@ -111,6 +113,7 @@ class Exchange:
             wire = request.build(
                 claimed,
                 destination,
+                self._headers_of(lane),
                 self._world.secrets(),
                 self._folder,
                 age_s=(now - job.accepted_at) // 1000,
@@ -171,6 +174,10 @@ class Exchange:
             return Reject(ErrorKind.CORRUPT, f"the job cannot be sent as it is stored: {fault}", wrote=False)
         return None
 
+    def _headers_of(self, lane: Lane) -> Mapping[str, str]:
+        topic = self._gates.registry.topics.get(lane.topic)
+        return topic.headers if topic is not None else _NO_HEADERS
+
     def _route(self, lane: Lane, destination: Destination) -> Route:
         gates = self._gates
         return request.route_of(destination, gates.needs(lane), self._world.conditions().network, gates.registry.access)
@@ -184,9 +191,12 @@ class Exchange:
 
     async def _look(self, job: Job, lane: Lane, destination: Destination, sent: Sent) -> Sent:
         """A precondition failed: see what the server holds. Ours already: done. Else it is kept for the conflict."""
-        wire = request.build_look(job, destination, self._world.secrets())
         keep = max(self._gates.registry.retention.result_bytes, min(job.size + 1, COMPARED))
-        reply = await self._send(wire, job, lane, destination, keep)
+        try:
+            wire = request.build_look(job, destination, self._headers_of(lane), self._world.secrets())
+            reply = await self._send(wire, job, lane, destination, keep)
+        except SecretUnusable as fault:  # it was usable a moment ago
+            reply = WireFault(kind=Fault.CONNECT, detail=str(fault), wrote=False)
         verdict = sent.verdict
         unsure = isinstance(verdict, outcome.VerifyFirst)
         final = verdict.otherwise if isinstance(verdict, outcome.VerifyFirst) else verdict

@@ -7,6 +7,7 @@ what is configured now, with secrets filled in at the last moment.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
 
@@ -79,14 +80,23 @@ def idempotency_value(key: str, style: KeyStyle) -> str:
 
 
 def build(
-    claimed: Claimed, destination: Destination, secrets: Secrets, folder: Path, *, age_s: int, accepted_at: int | None
+    claimed: Claimed,
+    destination: Destination,
+    of_topic: Mapping[str, str],
+    secrets: Secrets,
+    folder: Path,
+    *,
+    age_s: int,
+    accepted_at: int | None,
 ) -> WireRequest:
     """The request of one attempt. `accepted_at`: wall milliseconds, None while the clock is not trusted.
+
+    `of_topic` are the headers that its topic has now.
 
     Raises SecretUnusable for a secret that cannot be read, Refused for a target outside of the destination.
     """
     job = claimed.job
-    headers = _headers(job, destination, secrets)
+    headers = _headers(job, destination, of_topic, secrets)
     headers.append((destination.idempotency_header, idempotency_value(job.key, destination.idempotency_style)))
     headers.append(("Kurir-Attempt", str(job.attempts)))
     headers.append(("Kurir-Age", str(max(0, age_s))))
@@ -100,13 +110,13 @@ def build(
     )
 
 
-def build_look(job: Job, destination: Destination, secrets: Secrets) -> WireRequest:
+def build_look(job: Job, destination: Destination, of_topic: Mapping[str, str], secrets: Secrets) -> WireRequest:
     """A GET for what the destination holds now, to judge a failed precondition by. Without conditions of its own.
 
     Identity encoding, because a compressed answer may carry another validator (RFC 9110, section 8.8.3.3).
     """
     conditional = {"if-match", "if-none-match", "if-modified-since", "if-unmodified-since", "content-type"}
-    headers = [(n, v) for n, v in _headers(job, destination, secrets) if n.lower() not in conditional]
+    headers = [(n, v) for n, v in _headers(job, destination, of_topic, secrets) if n.lower() not in conditional]
     headers.append(("Accept-Encoding", "identity"))
     return WireRequest(method="GET", url=wire_url(destination.url, job.target), headers=tuple(headers))
 
@@ -118,9 +128,16 @@ def without_job(destination: Destination, origin: str, secrets: Secrets) -> Wire
     return WireRequest(method="GET", url=origin, headers=tuple(headers))
 
 
-def _headers(job: Job, destination: Destination, secrets: Secrets) -> list[tuple[str, str]]:
+def _headers(
+    job: Job, destination: Destination, of_topic: Mapping[str, str], secrets: Secrets
+) -> list[tuple[str, str]]:
     configured = {name.lower() for name in destination.headers}
-    headers = [(name, value) for name, value in job.headers if name.lower() not in configured]
+    headers = [
+        # Only what the operator wrote is filled in: in what a client wrote, a reference is literal text.
+        (name, secrets.fill(value) if "{secret:" in value and of_topic.get(name) == value else value)
+        for name, value in job.headers
+        if name.lower() not in configured
+    ]
     headers += [(name, secrets.fill(value)) for name, value in destination.headers.items()]
     present = configured | {name.lower() for name, _ in headers}
     if job.content_type and "content-type" not in present:

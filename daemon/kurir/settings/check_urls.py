@@ -11,7 +11,7 @@ import re
 
 from kurir.domain import targets
 from kurir.domain.errors import Refused
-from kurir.settings.secret_references import without_references
+from kurir.settings.secret_references import any_reference_fault
 
 _CLASSES = ("loopback", "link-local")
 _UNESCAPED = re.compile(r"[\"<>^`{|}]")
@@ -22,17 +22,26 @@ _PORT = re.compile(r"[0-9]{1,5}")
 
 def url_fault(url: str) -> str:
     """Why it cannot be the base of a destination, or a place that tokens are fetched from."""
-    plain = without_references(url)
-    if "@" in plain.partition("://")[2].partition("/")[0]:
-        return "it holds user information; write an Authorization header with {secret:NAME} instead"
-    if fault := _origin_fault(plain):
+    if fault := any_reference_fault(url):
         return fault
-    return "it holds a query; a query belongs to a topic's path" if "?" in plain else ""
+    if "@" in url.partition("://")[2].partition("/")[0]:
+        return "it holds user information; write an Authorization header with {secret:NAME} instead"
+    if fault := _origin_fault(url):
+        return fault
+    return "it holds a query; a query belongs to a topic's path" if "?" in url else ""
+
+
+def with_plain_scheme(url: str) -> str:
+    """The url with its scheme in lower case, as it is sent. The rest stays as it was written."""
+    scheme, mark, rest = url.partition("://")
+    return f"{scheme.lower()}{mark}{rest}"
 
 
 def proxy_fault(url: str) -> str:
     """Why it cannot be a proxy. User information is let through: it has no other place."""
-    plain = _USER_INFORMATION.sub("", without_references(url), count=1)
+    if any_reference_fault(url):
+        return "secrets are not resolved here; write the user and the password of the proxy themselves"
+    plain = _USER_INFORMATION.sub("", url, count=1)
     if fault := _origin_fault(plain):
         return fault
     scheme, _, rest = plain.partition("://")
@@ -43,15 +52,16 @@ def proxy_fault(url: str) -> str:
 
 def path_fault(path: str) -> str:
     """Why it cannot follow a destination's url: a path, then perhaps a query."""
-    plain = without_references(path)
-    before, mark, query = plain.partition("?")
+    if fault := any_reference_fault(path):
+        return fault
+    before, mark, query = path.partition("?")
     try:
         targets.check_path(before)
         if mark:
             targets.check_query(query)
     except Refused as refused:
         return refused.detail
-    return _slip(plain)
+    return _slip(path)
 
 
 def listen_address(text: str) -> tuple[str, int]:

@@ -15,7 +15,7 @@ from kurir.settings.check_headers import (
     value_fault,
 )
 from kurir.settings.check_names import absolute_path_fault, audience_fault, queue_name_fault
-from kurir.settings.check_urls import proxy_fault, url_fault
+from kurir.settings.check_urls import proxy_fault, url_fault, with_plain_scheme
 from kurir.settings.document_delivery import (
     BreakerTable,
     BudgetTable,
@@ -44,10 +44,10 @@ def destinations_of(
 
 
 def _destination(name: str, table: DestinationTable, scope: Scope, secrets: Container[str]) -> Destination:
-    _check_manners(table, scope, secrets)
+    _check_manners(table, scope)
     return Destination(
         name=name,
-        url=table.url,
+        url=with_plain_scheme(table.url),
         headers=headers_of(
             table.headers,
             scope.within("headers"),
@@ -55,7 +55,7 @@ def _destination(name: str, table: DestinationTable, scope: Scope, secrets: Cont
             secrets,
             oauth=table.oauth is not None,
         ),
-        proxy=table.proxy,
+        proxy=with_plain_scheme(table.proxy),
         connect_timeout=table.connect_timeout.ms,
         idle_timeout=table.idle_timeout.ms,
         response_timeout=table.response_timeout.ms,
@@ -77,10 +77,10 @@ def _destination(name: str, table: DestinationTable, scope: Scope, secrets: Cont
     )
 
 
-def _check_manners(table: DestinationTable, scope: Scope, secrets: Container[str]) -> None:
-    scope.check("url", url_fault(table.url) or reference_fault(table.url, secrets))
+def _check_manners(table: DestinationTable, scope: Scope) -> None:
+    scope.check("url", url_fault(table.url))
     if table.proxy:
-        scope.check("proxy", proxy_fault(table.proxy) or reference_fault(table.proxy, secrets))
+        scope.check("proxy", proxy_fault(table.proxy))
     scope.check("idempotency_header", idempotency_header_fault(table.idempotency_header))
     for index, person in enumerate(table.outbox):
         scope.check("outbox", audience_fault(person), index=index)
@@ -95,7 +95,7 @@ def _header_fault(name: str, idempotency_header: str) -> str:
 def _oauth(table: OAuthTable | None, scope: Scope, secrets: Container[str]) -> OAuth | None:
     if table is None:
         return None
-    scope.check("token_url", url_fault(table.token_url) or reference_fault(table.token_url, secrets))
+    scope.check("token_url", url_fault(table.token_url))
     for name, text in (("client_id", table.client_id), ("client_secret", table.client_secret)):
         scope.check(name, "it is empty" if not text else value_fault(text) or reference_fault(text, secrets))
     scope.check("scope", value_fault(table.scope))

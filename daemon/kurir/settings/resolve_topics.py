@@ -19,7 +19,7 @@ from kurir.settings.document_delivery import NeedsTable, TopicTable
 from kurir.settings.problems import Scope
 from kurir.settings.resolve_headers import headers_of
 from kurir.settings.resolve_retry import retry_of
-from kurir.settings.secret_references import any_reference_fault, reference_fault
+from kurir.settings.secret_references import any_reference_fault
 
 _ONLY_SENT = ("method", "path", "headers", "overridable", "rate")
 _ONLY_PULLED = ("consumers", "lease")
@@ -41,7 +41,7 @@ def _topic(
     name: str, table: TopicTable, scope: Scope, destinations: Mapping[str, Destination], secrets: Container[str]
 ) -> Topic:
     destination = _destination(table, scope, destinations)
-    _check_request(table, scope, secrets)
+    _check_request(table, scope)
     _check_people(table, scope)
     path, mark, query = table.path.partition("?")
     return Topic(
@@ -94,10 +94,10 @@ def _destination(table: TopicTable, scope: Scope, destinations: Mapping[str, Des
     return destinations.get(table.destination, _UNKNOWN)
 
 
-def _check_request(table: TopicTable, scope: Scope, secrets: Container[str]) -> None:
+def _check_request(table: TopicTable, scope: Scope) -> None:
     scope.check("method", method_fault(table.method))
     if table.path:
-        scope.check("path", path_fault(table.path) or reference_fault(table.path, secrets))
+        scope.check("path", path_fault(table.path))
     if table.content_type:
         scope.check("content_type", media_type_fault(table.content_type) or any_reference_fault(table.content_type))
 

@@ -31,4 +31,6 @@ def reference_fault(text: str, known: Container[str], *, oauth: bool = False) ->
 
 def any_reference_fault(text: str) -> str:
     """Why a text in which secrets are not resolved may not be used: somebody believes that they are."""
-    return "secrets are not resolved here; the text would be used as it is" if _OPENING in text else ""
+    if _OPENING not in text:
+        return ""
+    return "secrets are not resolved here, the text would be used as it is; put the secret in a header"
