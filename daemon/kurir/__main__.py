@@ -9,7 +9,14 @@ import sys
 from pathlib import Path
 
 from kurir import __version__
-from kurir.domain.errors import AlreadyRunning, ConfigurationError, KuriError, StateDirectoryError, StoreFailing
+from kurir.domain.errors import (
+    AlreadyRunning,
+    ConfigurationError,
+    KuriError,
+    StateDirectoryError,
+    StoreCorrupt,
+    StoreFailing,
+)
 from kurir.settings.load import load
 from kurir.settings.model import Settings
 
@@ -49,7 +56,7 @@ def exit_code(error: KuriError) -> int:
             return CONFIGURATION
         case AlreadyRunning():
             return ALREADY_RUNNING
-        case StateDirectoryError() | StoreFailing():
+        case StateDirectoryError() | StoreFailing() | StoreCorrupt():
             return STATE_UNUSABLE
         case _:
             return FAILED

@@ -29,7 +29,7 @@ from kurir.metrics import Known, Metrics, Snapshot
 from kurir.services.agenda import Agenda
 from kurir.services.engine import Engine, Surroundings
 from kurir.services.figures import Figures
-from kurir.services.opening import Opened, open_store
+from kurir.services.opening import Opened, Salvages, open_store
 from kurir.services.registry import Registry
 from kurir.services.views import Lens
 from kurir.services.watchdog import Watchdog
@@ -52,6 +52,7 @@ from kurir.system.timedate1 import ntp_synchronised
 
 METRICS_PORT = "metrics_port"
 RELOAD = "reload"
+_LONG = 3_600_000  # milliseconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +78,7 @@ class Program:
         self._clock = SystemClock(trust=Trust(settings.clock_trust), boot_id=read_boot_id(environ.get("KURIR_BOOT_ID")))
         self._secrets = Secrets(settings.secrets, environ=environ, group=settings.access.group)
         self._sender = HttpSender()
+        self._salvages = Salvages(self._clock.now)
         self._stop = asyncio.Event()
         self._hurry = asyncio.Event()
         self._reloaded = asyncio.Event()
@@ -211,11 +213,20 @@ class Program:
 
     async def _salvaged(self, folder: Path, wal: bool) -> Opened:
         """Set the damaged database aside, and open the one that was saved from it."""
-        report = await asyncio.to_thread(salvage, folder, Now(self._clock.now(), self._clock.wall()))
-        self._tell_salvaged(report)
-        return open_store(folder, self._clock, wal=wal, crash_limit=self.settings.limits.crash_limit)
+        self._salvages.require_another(folder)
+        now = Now(self._clock.now(), self._clock.wall())
+        work = asyncio.create_task(asyncio.to_thread(salvage, folder, now), name="salvage")
+        while not work.done():
+            self._manager.alive()  # nothing else feeds the watchdog while there is no engine
+            await asyncio.wait({work}, timeout=(self._manager.watchdog_ms or _LONG) / 3000)
+        self._tell_salvaged(work.result())
+        opened = open_store(folder, self._clock, wal=wal, crash_limit=self.settings.limits.crash_limit)
+        if opened.salvaged is not None:
+            self._tell_salvaged(opened.salvaged)
+        return opened
 
     def _tell_salvaged(self, report: SalvageReport) -> None:
+        self._salvages.count()
         self._log.warning("the damaged database is kept", file=str(report.file), kept=report.kept, lost=report.lost)
 
     async def _watch_outside(self) -> None:

@@ -12,12 +12,12 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 import pytest
 
-from kurir.client import KurirProblem, NewJob
+from kurir.client import KurirError, KurirProblem, NewJob
 from support.daemon import Daemon, MakeDaemon
 from support.server import Hang, Reply, ThreadedServer
 
@@ -157,6 +157,25 @@ def test_a4_damage_at_run_time_is_found_set_aside_and_survived_without_a_restart
         assert len(daemon.events("the database is damaged")) == 1
         assert daemon.client.ready()
         assert daemon.client.wait(daemon.client.submit("orders", {"new": 1}).id, 10).delivered
+
+
+def test_a4_a_disk_that_goes_on_damaging_ends_the_process_and_is_not_filled_with_copies(make: MakeDaemon) -> None:
+    daemon = make(to=NOWHERE)
+    daemon.start()
+    _backlog(daemon)
+    daemon.restart()  # so that nothing of it is in memory or in the WAL
+    database = daemon.state / "queue.db"
+    for count in range(4):
+        before = len(daemon.lines())
+        _damage(database, range(2, database.stat().st_size // 4096), 1_000_000, SEED)
+        with suppress(KurirError):
+            daemon.client.page(limit=1000)
+        if count < 3:
+            daemon.wait_line("the damaged database is kept", after=before)
+            assert daemon.client.healthy()
+    assert daemon.wait_exit() == 74
+    assert len(_aside(daemon)) == 3
+    assert [line for line in daemon.lines() if line.startswith("kurird: cannot go on")]
 
 
 @pytest.mark.parametrize("column", ["headers = '{'", "last_error = 'x'", "reason = 'nonsense'", "digest = x'00'"])

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import sqlite3
+from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from kurir.domain import devicetime
-from kurir.domain.errors import StoreCorrupt
+from kurir.domain.errors import StateDirectoryError, StoreCorrupt
 from kurir.domain.instant import Now
+from kurir.domain.policy import MINUTE
 from kurir.store import bodies, database, meta, recover
 from kurir.store.catalog import Catalog
 from kurir.store.recover import Recovered
@@ -18,6 +21,32 @@ from kurir.store.tx import Tally, Tx
 from kurir.system.clock import SystemClock
 
 _TABLES = load("tables")
+MOST_SALVAGES = 3
+"""How often a run sets a damaged database aside within `SALVAGES_WITHIN` milliseconds."""
+
+SALVAGES_WITHIN = 10 * MINUTE
+
+
+class Salvages:
+    """Counts the salvages of a run: each leaves a copy, and a disk that goes on damaging would be filled with them."""
+
+    def __init__(self, now: Callable[[], int]) -> None:
+        """`now`: device milliseconds."""
+        self._now = now
+        self._at: deque[int] = deque(maxlen=MOST_SALVAGES)
+
+    def count(self) -> None:
+        """One has been made."""
+        self._at.append(self._now())
+
+    def require_another(self, folder: Path) -> None:
+        """Raise StateDirectoryError when there were too many to make another one."""
+        if len(self._at) == MOST_SALVAGES and self._now() - self._at[0] < SALVAGES_WITHIN:
+            raise StateDirectoryError(
+                f"cannot go on: the queue in {folder} is damaged again, after {MOST_SALVAGES} salvages within"
+                f" {SALVAGES_WITHIN // MINUTE} minutes: the disk or the memory of this device damages it; it is left as"
+                " it is, and the copies queue.db.corrupt-* are kept; check the disk, then start kurird again"
+            )
 
 
 @dataclass(frozen=True, slots=True)

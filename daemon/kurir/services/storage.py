@@ -98,6 +98,11 @@ class Storage:
     def trouble(self) -> str | None:
         return self._trouble
 
+    @property
+    def in_place(self) -> bool:
+        """Whether the database is where the next start looks for it."""
+        return _identity(self.folder) == self._file
+
     def free_bytes(self) -> int:
         """What is left on the file system for the daemon's user."""
         try:
@@ -299,11 +304,11 @@ class Storage:
             self.corrupt.set_result(fault)
 
     def _require_in_place(self) -> None:
-        """Raise StoreFailing if the database is not where the next start looks for it.
+        """Raise StoreFailing if the database is somewhere else.
 
         Writes into a file that was moved away, or is hidden by a mount, succeed; what they promise is lost.
         """
-        if _identity(self.folder) != self._file:
+        if not self.in_place:
             raise StoreFailing(f"cannot find the queue: {self.folder / FILE} is not the file that was opened")
 
     def _try_again(self) -> None:

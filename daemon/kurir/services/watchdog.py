@@ -40,7 +40,10 @@ class Liveness:
         return (await self._finding()).fault
 
     async def alive(self) -> bool:
-        """Whether the process works. A store that is known to fail is waited for: a restart would not mend it."""
+        """Whether the process works. A store that is known to fail is waited for: a restart would not mend it.
+
+        A store that was moved away is another matter: a new process would at least use the one that is there.
+        """
         return (await self._finding()).alive
 
     async def _finding(self) -> Finding:
@@ -64,6 +67,8 @@ class Liveness:
         return Finding(None, alive=True)
 
     async def _passes(self) -> bool:
+        if not self._storage.in_place:
+            return False
         try:
             async with asyncio.timeout(LIMIT / 1000):
                 await self._dispatcher.passed()
