@@ -29,7 +29,7 @@ T = TypeVar("T")
 Answer = Callable[[T | None, Exception | None], None]
 """Told how a write ended: its result, or its fault."""
 GROUP = 512
-"""Members of one transaction at most; keeps the answer of the first within reach when the queue is long."""
+"""Members of one transaction, about, at most; keeps the answer of the first within reach when the queue is long."""
 
 
 class Sync(IntEnum):
@@ -47,7 +47,7 @@ class _Member:
     answer: Answer[Any]
 
 
-_STOP = object()
+_STOP: list[_Member] = []
 _Ended = tuple[Answer[Any], Any, Exception | None]
 
 
@@ -59,7 +59,8 @@ class Writer:
     ) -> None:
         self._conn = conn
         self._tally = tally
-        self._queue: SimpleQueue[Any] = SimpleQueue()
+        self._queue: SimpleQueue[list[_Member]] = SimpleQueue()
+        self._tick: list[_Member] = []
         self._loop = asyncio.get_running_loop()
         self._level: Sync | None = None
         self._on_group = on_group
@@ -90,6 +91,7 @@ class Writer:
         """Finish what is queued, and end the thread. The connection stays open for its owner to close."""
         if not self._closed:
             self._closed = True
+            self._hand_over()
             self._queue.put(_STOP)
         while self._thread.is_alive():
             await asyncio.to_thread(self._thread.join, 1.0)
@@ -97,20 +99,30 @@ class Writer:
     def _put(self, member: _Member) -> None:
         if self._closed:
             raise RuntimeError("the writer is closed")
-        self._queue.put(member)
+        if not self._tick:
+            self._loop.call_soon(self._hand_over)
+        self._tick.append(member)
+
+    def _hand_over(self) -> None:
+        """Give the thread what this turn of the event loop has queued.
+
+        One by one, the first of many would get a transaction, and a sync, of its own while the others wait.
+        """
+        if self._tick:
+            self._queue.put(self._tick)
+            self._tick = []
 
     def _work(self) -> None:
         stopping = False
         while not stopping:
-            group = [self._queue.get()]
+            group: list[_Member] = []
             try:
-                while len(group) < GROUP:
-                    group.append(self._queue.get_nowait())
+                while len(group) < GROUP and not stopping:
+                    members = self._queue.get_nowait() if group else self._queue.get()
+                    group += members
+                    stopping = not members
             except Empty:
                 pass
-            if _STOP in group:
-                group.remove(_STOP)
-                stopping = True
             if group:
                 self._answer(self._run(group))
 
