@@ -61,7 +61,7 @@ def open_writer(folder: Path, *, wal: bool = True) -> sqlite3.Connection:
         conn.execute("PRAGMA synchronous = FULL")
         conn.execute("PRAGMA temp_store = MEMORY")
         conn.execute("PRAGMA cache_size = -2048")
-        conn.execute("PRAGMA wal_autocheckpoint = 1000")
+        conn.execute("PRAGMA wal_autocheckpoint = 2000")
         # A copy of the WAL that once grew is cut back to this when it is reset.
         conn.execute("PRAGMA journal_size_limit = 8388608")
         conn.execute("PRAGMA secure_delete = FAST")
