@@ -13,7 +13,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 PROGRAMS = ("mount", "umount", "losetup", "mke2fs", "mkfs.xfs", "xfs_io", "cp", "truncate", "findmnt")
@@ -133,18 +133,13 @@ def break_to_read_only(mount: Path) -> None:
     Path(f"/sys/fs/ext4/{Path(device).name}/trigger_fs_error").write_text("1")
 
 
-def fill(mount: Path, keep: int = 0) -> Path:
-    """Fill a file system but for about `keep` bytes; returns the file that does it."""
+def fill(mount: Path) -> Path:
+    """Fill a file system to its last block; returns the file that does it."""
     filler = mount / "filler"
-    with filler.open("wb") as file:
-        found = os.statvfs(mount)
-        free = found.f_bavail * found.f_frsize - keep
-        chunk = bytes(1 << 20)
-        try:
-            while free > 0:
-                free -= file.write(chunk[: min(free, len(chunk))])
-                file.flush()
-            os.fsync(file.fileno())
-        except OSError:
-            pass  # full: that is what was wanted
+    with filler.open("wb", buffering=0) as file, suppress(OSError):
+        for size in (1 << 20, 1 << 12, 1):  # what does not fit as a whole may fit in part
+            with suppress(OSError):
+                while file.write(bytes(size)):
+                    pass
+        os.fsync(file.fileno())
     return filler
