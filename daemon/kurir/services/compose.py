@@ -163,9 +163,18 @@ def line_of(owner: int, request: Request, ordering_key: str | None) -> int | Non
     elif topic.ordering is Ordering.TOPIC:
         name = ("topic", str(owner), topic.name)
     elif request.method in SERIAL_METHODS and request.destination:
-        name = ("target", str(owner), request.destination, request.target)
+        return target_line(owner, request.destination, request.target)
     else:
         return None
+    return _number(name)
+
+
+def target_line(owner: int, destination: str, target: str) -> int:
+    """The line of writes to one target."""
+    return _number(("target", str(owner), destination, target))
+
+
+def _number(name: tuple[str, ...]) -> int:
     digest = hashlib.blake2b("\0".join(name).encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big", signed=True)
 

@@ -6,22 +6,25 @@ import asyncio
 import base64
 import hashlib
 import uuid
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from functools import partial
-from pathlib import Path
+from weakref import WeakValueDictionary
 
 from msgspec import UNSET
 
 from kurir.domain import heads, targets
-from kurir.domain.errors import Refused
-from kurir.domain.job import BodyKind, Job
+from kurir.domain.errors import Refused, StoreFailing
+from kurir.domain.job import ADHOC_TOPIC, OUTBOX_PREFIX, BodyKind, Job
 from kurir.domain.policy import Destination
 from kurir.domain.submission import Edit
+from kurir.services.compose import target_line
+from kurir.services.defects import report
 from kurir.services.gates import Gates
 from kurir.services.intake import INLINE
+from kurir.services.storage import Storage
 from kurir.services.timing import duration
 from kurir.store import amend, bodies, look
-from kurir.store.catalog import Catalog
 from kurir.store.reader import Reader
 from kurir.system.clock import Clock
 
@@ -32,22 +35,29 @@ class Editor:
     def __init__(
         self,
         gates: Gates,
-        catalog: Catalog,
+        storage: Storage,
         reader: Reader,
         clock: Clock,
-        folder: Path,
         ambiguous_below: Callable[[], int],
     ) -> None:
         self._gates = gates
-        self._catalog = catalog
+        self._storage = storage
         self._reader = reader
         self._clock = clock
-        self._folder = folder
         self._ambiguous_below = ambiguous_below
+        self._edited: WeakValueDictionary[bytes, asyncio.Lock] = WeakValueDictionary()
+
+    @asynccontextmanager
+    async def alone(self, uid: bytes) -> AsyncIterator[None]:
+        """One edit of a job at a time, so that it is known whose file of a payload is whose."""
+        lock = self._edited.setdefault(uid, asyncio.Lock())
+        async with lock:
+            yield
 
     async def edited(self, job: Job, said: Edit) -> amend.Edit:
         """The request after the edit, checked like a new one."""
-        destination = self._gates.registry.destination(self._catalog.by_id[job.lane])
+        self._check_overrides(job, said)
+        destination = self._gates.registry.destination(self._storage.catalog.by_id[job.lane])
         path, mark, query = job.target.partition("?")
         if said.path is not UNSET:
             path = targets.check_path(said.path)
@@ -65,6 +75,9 @@ class Editor:
         digest = hashlib.sha256(body or b"").digest() if changed else job.digest
         request_changed = (target, kind, headers, digest) != (job.target, job.content_type, job.headers, job.digest)
         now = self._clock.now()
+        new_key = self._key_after(job, said) if request_changed else None
+        due_at = job.due_at if said.delay is UNSET else now + duration(said.delay, "delay")
+        expires_at = job.expires_at if said.expires_in is UNSET else now + duration(said.expires_in, "expires_in")
         return amend.Edit(
             method=job.method,
             target=target,
@@ -72,14 +85,28 @@ class Editor:
             headers=headers,
             body=body,
             body_changed=changed,
+            # Last: whatever is refused leaves no file.
             body_kind=await self._kept_body(job, body, digest) if changed else job.body_kind,
             size=size,
             digest=digest,
+            line=_line_after(job, target),
             priority=job.priority if said.priority is UNSET else said.priority,
-            due_at=job.due_at if said.delay is UNSET else now + duration(said.delay, "delay"),
-            expires_at=job.expires_at if said.expires_in is UNSET else now + duration(said.expires_in, "expires_in"),
-            new_key=self._key_after(job, said) if request_changed else None,
+            due_at=due_at,
+            wall_not_before=job.wall_not_before if said.delay is UNSET else None,
+            expires_at=expires_at,
+            new_key=new_key,
         )
+
+    def _check_overrides(self, job: Job, said: Edit) -> None:
+        """Refuse what the topic does not let a job set. Who named the whole URL may change it."""
+        if job.topic == ADHOC_TOPIC or job.topic.startswith(OUTBOX_PREFIX):
+            return
+        topic = self._gates.registry.topics.get(job.topic)
+        allowed = topic.overridable if topic is not None else ()
+        for name, given in (("path", said.path), ("query", said.query), ("headers", said.headers)):
+            if given is not UNSET and name not in allowed:
+                detail = f"cannot edit the job: the topic {job.topic} does not let a job set its {name}"
+                raise Refused("override_forbidden", detail, field=name)
 
     def _headers(self, job: Job, said: dict[str, str], destination: Destination | None) -> tuple[tuple[str, str], ...]:
         """The headers after an edit: the topic's own stay, those of the destination cannot be set."""
@@ -108,9 +135,22 @@ class Editor:
             return BodyKind.NONE
         if len(body) <= INLINE:
             return BodyKind.INLINE
-        written = await asyncio.to_thread(bodies.write, self._folder, job.uid, body)
+        self._storage.require_room()
+        try:
+            written = await asyncio.to_thread(bodies.write, self._storage.folder, job.uid, body)
+        except StoreFailing as fault:
+            raise self._storage.refusal(fault) from fault
         assert written.digest == digest
         return BodyKind.FILE
+
+    async def drop_file(self, uid: bytes, gone: Job | amend.Edit, kept: Job | amend.Edit) -> None:
+        """Remove the payload's file of a request that is not the job's, unless the job's has the same."""
+        if gone.body_kind is not BodyKind.FILE or (kept.body_kind is BodyKind.FILE and kept.digest == gone.digest):
+            return
+        try:
+            await asyncio.to_thread(bodies.delete, self._storage.folder, uid, gone.digest)
+        except StoreFailing as fault:
+            report("the file of a payload cannot be removed", fault)
 
     async def rebased(self, job: Job, value: bytes | None) -> amend.Edit:
         """Our edit against the version that the conflict saw, never blindly."""
@@ -134,11 +174,20 @@ class Editor:
             body_kind=await self._kept_body(job, value, digest) if value is not None else job.body_kind,
             size=len(value) if value is not None else job.size,
             digest=digest,
+            line=job.line,
             priority=job.priority,
             due_at=self._clock.now(),
+            wall_not_before=None,
             expires_at=job.expires_at,
             new_key=str(uuid.uuid4()),
         )
+
+
+def _line_after(job: Job, target: str) -> int | None:
+    """A write that stood in the line of its target stands in that of its new one."""
+    if job.line is None or job.line != target_line(job.owner, job.destination, job.target):
+        return job.line
+    return target_line(job.owner, job.destination, target)
 
 
 def _new_body(said: Edit) -> tuple[bool, bytes | None]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from enum import Enum
 from functools import partial
 
@@ -19,22 +19,28 @@ from msgspec import Struct
 from kurir.domain import strictjson
 from kurir.domain.errors import Refused, StoreFailing
 from kurir.domain.events import Dropped, Emit, JobAccepted, JobChanged, SubmitRefused, SubmitRepeated
+from kurir.domain.instant import Now
 from kurir.domain.job import BodyKind, Job, NewJob, State
 from kurir.domain.peer import Peer
-from kurir.domain.policy import OnDead, WhenFull
+from kurir.domain.policy import SECOND, OnDead, WhenFull
 from kurir.domain.submission import Submission
 from kurir.services.compose import Composer, content_digest, line_of
+from kurir.services.defects import report
 from kurir.services.dispatcher import Dispatcher
 from kurir.services.gates import Gates
 from kurir.services.storage import Storage
-from kurir.services.timing import timing
-from kurir.store import bodies
+from kurir.services.timing import due_at, timing
+from kurir.store import amend, bodies
 from kurir.store.insert import Inserted, Kept, Outcome, Remembered, Repeated, Room, insert
 from kurir.store.tx import Tx
 from kurir.system.clock import Clock
 
 INLINE = 64 * 1024
 """Payloads up to this many bytes stand in the database; larger ones in files of their own."""
+
+
+UNSURE = "storage_failing"
+"""The refusal after which a write may turn out to be on the disk all the same: its payload's file stays."""
 
 
 class How(Enum):
@@ -53,6 +59,10 @@ class Receipt(Struct, frozen=True):
     uid: bytes
     state: State
     job: Job | None
+
+
+_Line = tuple[int, NewJob, Room]
+"""A line of a batch, by its number."""
 
 
 class Intake:
@@ -83,33 +93,50 @@ class Intake:
             if atomic:
                 raise closed
             return [closed] * len(lines)
+        results, prepared = await self._prepare_lines(peer, lines, atomic=atomic)
+        if prepared:
+            outcomes = await self._write_lines(prepared, atomic=atomic)
+            for (number, new, _), result in zip(prepared, outcomes, strict=True):
+                results[number] = result if isinstance(result, Refused) else self._received(result, new)
+            await self._discard_files(
+                new for (_, new, _), result in zip(prepared, outcomes, strict=True) if _left_out(result)
+            )
+        return [result for result in results if result is not None]
+
+    async def _prepare_lines(
+        self, peer: Peer, lines: Sequence[bytes], *, atomic: bool
+    ) -> tuple[list[Receipt | Refused | None], list[_Line]]:
+        """Refusals at their places, and the lines that may go into the queue."""
         results: list[Receipt | Refused | None] = []
-        prepared: list[tuple[int, NewJob, Room]] = []
+        prepared: list[_Line] = []
         for number, line in enumerate(lines):
             try:
                 submission = strictjson.decode(line, Submission)
                 new, room = await self._prepare(peer, submission, None)
             except Refused as refusal:
                 if atomic:
+                    await self._discard_files(new for _, new, _ in prepared)
                     raise _of_line(refusal, number) from refusal
                 results.append(refusal)
                 self._emit(SubmitRefused(refusal.code, "other"))
                 continue
             prepared.append((number, new, room))
             results.append(None)
-        if prepared:
-            write = partial(self._insert_all, batch=[(new, room) for _, new, room in prepared], atomic=atomic)
-            try:
-                outcomes = await self._storage.promise(write)
-            except _BatchRefused as whole:
-                raise _of_line(whole.refusal, prepared[whole.position][0]) from whole
-            except Refused as refusal:
-                if atomic:
-                    raise
-                outcomes = [refusal] * len(prepared)
-            for (number, new, _), result in zip(prepared, outcomes, strict=True):
-                results[number] = result if isinstance(result, Refused) else self._received(result, new)
-        return [result for result in results if result is not None]
+        return results, prepared
+
+    async def _write_lines(self, prepared: list[_Line], *, atomic: bool) -> list[Outcome | Refused]:
+        write = partial(self._insert_all, batch=[(new, room) for _, new, room in prepared], atomic=atomic)
+        try:
+            return await self._storage.promise(write)
+        except _BatchRefused as whole:
+            await self._discard_files(new for _, new, _ in prepared)
+            raise _of_line(whole.refusal, prepared[whole.position][0]) from whole
+        except Refused as refusal:
+            if not atomic:
+                return [refusal] * len(prepared)
+            if refusal.code != UNSURE:
+                await self._discard_files(new for _, new, _ in prepared)
+            raise
 
     async def _submit(self, peer: Peer, submission: Submission, body: bytes | None) -> Receipt:
         if (closed := self._closed()) is not None:
@@ -117,11 +144,12 @@ class Intake:
         new, room = await self._prepare(peer, submission, body)
         try:
             result = await self._storage.promise(partial(insert, new=new, room=room, catalog=self._storage.catalog))
-        except Refused:
-            await self._discard_file(new)
+        except Refused as refusal:
+            if refusal.code != UNSURE:
+                await self._discard_files([new])
             raise
         if not isinstance(result, Inserted):
-            await self._discard_file(new)
+            await self._discard_files([new])
         return self._received(result, new)
 
     async def _keep_file(self, uid: bytes, payload: bytes) -> None:
@@ -130,10 +158,14 @@ class Intake:
         except StoreFailing as fault:
             raise self._storage.refusal(fault) from fault
 
-    async def _discard_file(self, new: NewJob) -> None:
-        """The payload's file belongs to no job. (After a crash the collection at start finds it.)"""
-        if new.body_kind is BodyKind.FILE:
-            await asyncio.to_thread(bodies.delete, self._storage.folder, new.uid, new.digest)
+    async def _discard_files(self, news: Iterable[NewJob]) -> None:
+        """The payloads' files belong to no job. (After a crash the collection at start finds them.)"""
+        for new in news:
+            if new.body_kind is BodyKind.FILE:
+                try:
+                    await asyncio.to_thread(bodies.delete, self._storage.folder, new.uid, new.digest)
+                except StoreFailing as fault:
+                    report("the file of a payload cannot be removed", fault)
 
     def _closed(self) -> Refused | None:
         """Why no job can be accepted now, if so."""
@@ -182,6 +214,15 @@ class Intake:
         for gone in result.dropped:
             self._emit(Dropped(gone, "the queue was full"))
         self._dispatcher.accepted(result.job, result.ready)
+        if new.wall_not_before is not None:
+            self._check_instant(new.wall_not_before, result.job.due_at)
+
+    def _check_instant(self, not_before: int, due: int) -> None:
+        """The wall clock may have been set, or become trusted, between the reading of a job and its row."""
+        now, trusted = Now(self._clock.now(), self._clock.wall()), self._clock.trusted()
+        if abs(due_at(not_before, now.device, now.wall, trusted=trusted) - due) > SECOND:
+            run = partial(amend.reanchor, now=now, trusted=trusted)
+            self._storage.outcome_then(run, lambda _: self._dispatcher.look_again())
 
     async def _prepare(self, peer: Peer, submission: Submission, body: bytes | None) -> tuple[NewJob, Room]:
         """Check everything that can be checked without the store, and write a large payload to its file."""
@@ -239,6 +280,10 @@ class Intake:
         )
         room = Room(limits=registry.limits, admin=peer.admin, drop_oldest=topic.when_full is WhenFull.DROP_OLDEST)
         return new, room
+
+
+def _left_out(result: Outcome | Refused) -> bool:
+    return result.code != UNSURE if isinstance(result, Refused) else not isinstance(result, Inserted)
 
 
 class _BatchRefused(Exception):

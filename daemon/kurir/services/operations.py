@@ -20,9 +20,11 @@ from kurir.services.delivery import Abort, Delivery
 from kurir.services.dispatcher import Dispatcher
 from kurir.services.edits import Editor
 from kurir.services.gates import Gates
+from kurir.services.intake import UNSURE
 from kurir.services.storage import DISK_FULL, Storage
 from kurir.store import amend, look
 from kurir.store.amend import Amended
+from kurir.store.insert import Room
 from kurir.store.reader import Reader
 from kurir.store.statements import load
 from kurir.store.tx import Tx
@@ -60,7 +62,7 @@ class Operations:
         self._dispatcher = dispatcher
         self._delivery = delivery
         self._clock = clock
-        self._editor = Editor(gates, storage.catalog, reader, clock, storage.folder, lambda: delivery.ambiguous_below)
+        self._editor = Editor(gates, storage, reader, clock, lambda: delivery.ambiguous_below)
         self._flushed: dict[int, int] = {}
         self._waiting: dict[bytes, set[asyncio.Future[None]]] = {}
         self.emit: Emit = lambda event: None
@@ -98,25 +100,38 @@ class Operations:
 
     async def resolve(self, peer: Peer, uid: bytes, take: str, value: bytes | None) -> Job:
         """Decide a conflict: the server's version (ours is given up), the device's, or a merged one."""
-        job = await self._find(peer, uid)
-        amend.require(job, Step.RESOLVE)
-        if take == "server":
-            run = partial(amend.cancel, reason=Reason.REQUESTED, now=self._now(), keep_key=self._keep_key())
-            return await self._amend(uid, peer, partial(_as_seen, seen=job, run=run))
-        if take not in ("device", "merged") or (take == "merged") != (value is not None):
-            detail = "cannot resolve the job: take is device, server, or merged with a value"
-            raise Refused("invalid", detail, field="take")
-        change = await self._editor.rebased(job, value)
-        run = partial(amend.rebase, change=change, catalog=self._storage.catalog, now=self._now())
-        return await self._amend(uid, peer, partial(_as_seen, seen=job, run=run))
+        async with self._editor.alone(uid):
+            job = await self._find(peer, uid)
+            amend.require(job, Step.RESOLVE)
+            if take == "server":
+                run = partial(amend.cancel, reason=Reason.REQUESTED, now=self._now(), keep_key=self._keep_key())
+                return await self._amend(uid, peer, partial(_as_seen, seen=job, run=run))
+            if take not in ("device", "merged") or (take == "merged") != (value is not None):
+                detail = "cannot resolve the job: take is device, server, or merged with a value"
+                raise Refused("invalid", detail, field="take")
+            change = await self._editor.rebased(job, value)
+            run = partial(amend.rebase, catalog=self._storage.catalog)
+            return await self._revise(peer, job, change, run)
 
     async def edit(self, peer: Peer, uid: bytes, said: Edit) -> Job:
         """Change a job that is not in flight. A changed request gets a new key unless the old one may be kept."""
-        job = await self._find(peer, uid)
-        amend.require(job, Step.EDIT)
-        change = await self._editor.edited(job, said)
-        run = partial(amend.edit, change=change, now=self._now())
-        return await self._amend(uid, peer, partial(_as_seen, seen=job, run=run))
+        async with self._editor.alone(uid):
+            job = await self._find(peer, uid)
+            amend.require(job, Step.EDIT)
+            return await self._revise(peer, job, await self._editor.edited(job, said), amend.edit)
+
+    async def _revise(self, peer: Peer, job: Job, change: amend.Edit, run: Callable[..., Amended]) -> Job:
+        """Write a job's new request; of the files of its payloads only that of its request stays."""
+        room = Room(limits=self._gates.registry.limits, admin=peer.admin)
+        run = partial(run, change=change, room=room, now=self._now())
+        try:
+            edited = await self._amend(job.uid, peer, partial(_as_seen, seen=job, run=run))
+        except Refused as refusal:
+            if refusal.code != UNSURE:
+                await self._editor.drop_file(job.uid, change, job)
+            raise
+        await self._editor.drop_file(job.uid, job, change)
+        return edited
 
     async def dead_retry(self, peer: Peer, wanted: DeadFilter) -> int:
         """Start every dead job of the filter again. Returns how many."""
@@ -252,10 +267,16 @@ class Operations:
 
 def _as_seen(tx: Tx, job: Job, seen: Job, run: Callable[..., Amended]) -> Amended:
     """Do what was decided about a job that was looked at, unless it has moved on."""
-    if (job.state, job.attempts, job.key) != (seen.state, seen.attempts, seen.key):
+    if _version(job) != _version(seen):
         detail = "cannot change the job: it has changed meanwhile; look at it again"
         raise Refused("wrong_state", detail, state=job.state.value)
     return run(tx, job)
+
+
+def _version(job: Job) -> tuple[object, ...]:
+    """What an attempt or another edit changes."""
+    request = (job.target, job.content_type, job.headers, job.body_kind, job.digest, job.priority, job.expires_at)
+    return (job.state, job.attempts, job.key, *request)
 
 
 def _act_on(tx: Tx, ids: tuple[int, ...], run: Callable[..., Amended]) -> list[Amended]:

@@ -34,7 +34,7 @@ def timing(said: Submission, topic: Topic, now: int, wall: int, *, trusted: bool
         due = now + duration(said.delay, "delay")
     if said.not_before is not None:
         not_before = instant(said.not_before, "not_before")
-        due = max(now, now + not_before - wall) if trusted else NEVER
+        due = due_at(not_before, now, wall, trusted=trusted)
     lifetime = topic.expires_in if said.expires_in is None else duration(said.expires_in, "expires_in")
     waits = due > now
     return Timing(
@@ -43,6 +43,11 @@ def timing(said: Submission, topic: Topic, now: int, wall: int, *, trusted: bool
         expires_at=None if lifetime is None else now + lifetime,
         reason=Reason.SCHEDULED if waits else Reason.NEW,
     )
+
+
+def due_at(not_before: int, now: int, wall: int, *, trusted: bool) -> int:
+    """Where an instant of the wall clock lies on the device line."""
+    return max(now, now + not_before - wall) if trusted else NEVER
 
 
 def duration(text: str, field: str) -> int:

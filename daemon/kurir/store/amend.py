@@ -14,6 +14,7 @@ from kurir.domain.lifecycle import Step, after
 from kurir.store import lines
 from kurir.store.catalog import Catalog
 from kurir.store.end import account, end_row, remember_key
+from kurir.store.insert import Room, require_growth
 from kurir.store.rows import headers_to, job_from, readable, with_columns
 from kurir.store.statements import load
 from kurir.store.tx import LIVE, Tx
@@ -114,8 +115,10 @@ class Edit:
     body_kind: BodyKind
     size: int
     digest: bytes
+    line: int | None
     priority: int
     due_at: int
+    wall_not_before: int | None
     expires_at: int | None
     new_key: str | None
 
@@ -124,14 +127,18 @@ class Edit:
         return self.size + len(self.target) + sum(len(n) + len(v) for n, v in self.headers)
 
 
-def edit(tx: Tx, job: Job, change: Edit, now: Now) -> Amended:
-    """Write an edited request. Its place stays, except that a pending job waits for its new instant."""
+def edit(tx: Tx, job: Job, change: Edit, room: Room, now: Now) -> Amended:
+    """Write an edited request. Its place stays, except that a pending job waits for its new instant, and in its line.
+
+    Raises Refused: `wrong_state`, and `queue_full` or `quota_exceeded` for a request that grows beyond the limits.
+    """
     require(job, Step.EDIT)
+    require_growth(tx, job.owner, change.cost - job.cost, room)
     ambiguous = job.ambiguous if change.new_key is None else False
     row = (
         change.method, change.target, change.content_type, headers_to(change.headers), change.body_kind, change.size,
-        change.cost, change.digest, change.new_key or job.wire_key, change.priority, change.due_at, change.expires_at,
-        int(ambiguous), now.wall, job.id, job.place,
+        change.cost, change.digest, change.new_key or job.wire_key, change.line, change.priority, change.due_at,
+        change.wall_not_before, change.expires_at, int(ambiguous), now.wall, job.id, job.place,
     )  # fmt: skip
     if tx.conn.execute(_SQL["edit"], row).rowcount != 1:
         raise Refused("wrong_state", "cannot edit the job: it has just changed", state=job.state.value)
@@ -141,7 +148,9 @@ def edit(tx: Tx, job: Job, change: Edit, now: Now) -> Amended:
             tx.conn.execute(_SQL["insert_body"], (job.id, change.body))
     tx.count(job.topic, job.owner, account(job.place), 0, change.cost - job.cost)
     ready: set[int] = set()
-    if job.place in (Place.READY, Place.WAITING):
+    if change.line != job.line:
+        ready = _change_line(tx, job, change.line, now)
+    elif job.place in (Place.READY, Place.WAITING):
         place = lines.rest(change.due_at, now.device)
         tx.conn.execute(_SQL["set_state"], (place, job.id, job.place))
         ready = {job.lane} if place is Place.READY else set()
@@ -149,10 +158,21 @@ def edit(tx: Tx, job: Job, change: Edit, now: Now) -> Amended:
     return Amended(edited, job, frozenset(ready))
 
 
-def rebase(tx: Tx, job: Job, change: Edit, catalog: Catalog, now: Now) -> Amended:
+def _change_line(tx: Tx, job: Job, line: int | None, now: Now) -> set[int]:
+    """The job stands elsewhere from now on: those behind it move up, and it goes there when it is its turn."""
+    if job.place in (Place.READY, Place.WAITING):
+        tx.conn.execute(_SQL["set_state"], (Place.BLOCKED, job.id, job.place))
+    ready: set[int] = set()
+    for affected in (job.line, line):
+        if affected is not None:
+            ready |= lines.settle_line(tx, affected, now.device)
+    return ready
+
+
+def rebase(tx: Tx, job: Job, change: Edit, room: Room, catalog: Catalog, now: Now) -> Amended:
     """Resolve a conflict: the request is set against the version that was seen, and goes."""
     require(job, Step.RESOLVE)
-    edited = edit(tx, job, change, now)
+    edited = edit(tx, job, change, room, now)
     sent = resend(tx, edited.job, catalog, now)
     return Amended(sent.job, job, edited.ready | sent.ready)
 

@@ -200,7 +200,8 @@ SELECT id, (SELECT coalesce(max(n), 0) + 1 FROM attempts WHERE job = jobs.id), ?
 
 -- name: edit
 UPDATE jobs SET method = ?, target = ?, content_type = ?, headers = ?, body_kind = ?, size = ?, cost = ?, digest = ?,
-    wire_key = ?, priority = ?, due_at = ?, expires_at = ?, ambiguous = ?, wall_updated = ? WHERE id = ? AND state = ?;
+    wire_key = ?, line = ?, priority = ?, due_at = ?, wall_not_before = ?, expires_at = ?, ambiguous = ?, wall_updated = ?
+WHERE id = ? AND state = ?;
 
 -- name: done_by_uid
 SELECT 1 FROM jobs WHERE uid = ? AND owner = ? AND state = 5;

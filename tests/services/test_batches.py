@@ -1,0 +1,48 @@
+"""Batches with large payloads: whatever is not accepted leaves no file behind."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from kurir.domain.errors import Refused
+from kurir.domain.policy import Limits
+from kurir.services.intake import How
+from support.engine import ALICE, registry, running
+
+LARGE = "x" * 70_000
+
+
+def line(**members):
+    return json.dumps({"topic": "orders", "body_text": LARGE, "delay": "1h", **members}).encode()
+
+
+def count(folder):
+    return len(list((folder / "bodies").iterdir()))
+
+
+async def test_a_repeated_or_kept_line_leaves_no_file(tmp_path):
+    async with running(tmp_path, registry()) as daemon:
+        submit = daemon.engine.intake.submit_lines
+        lines = [line(idempotency_key="k"), line(unique={"key": "u", "policy": "keep"})]
+        first = await submit(ALICE, lines, atomic=False)
+        again = await submit(ALICE, lines, atomic=False)
+        assert [r.how for r in (*first, *again)] == [How.CREATED, How.CREATED, How.DUPLICATE, How.KEPT]
+        assert count(tmp_path) == 2
+
+
+async def test_a_refused_line_leaves_no_file(tmp_path):
+    async with running(tmp_path, registry(limits=Limits(disk_reserve=0, user_jobs=1))) as daemon:
+        results = await daemon.engine.intake.submit_lines(ALICE, [line(), line(), line()], atomic=False)
+        assert [isinstance(one, Refused) for one in results] == [False, True, True]
+        assert count(tmp_path) == 1
+
+
+@pytest.mark.parametrize("bad", [line(topic="nope"), line(after=["00000000-0000-7000-8000-000000000000"])])
+async def test_a_refused_batch_leaves_no_file(tmp_path, bad):
+    async with running(tmp_path, registry()) as daemon:
+        with pytest.raises(Refused, match="line 3"):
+            await daemon.engine.intake.submit_lines(ALICE, [line(), line(), bad], atomic=True)
+        assert count(tmp_path) == 0
+        assert await daemon.listed() == []
