@@ -5,11 +5,13 @@ from __future__ import annotations
 import sqlite3
 from collections import Counter
 from contextlib import closing
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import pytest
 
+from kurir.domain.events import DestinationReleased
 from kurir.domain.job import ErrorKind, Place, State
 from kurir.domain.policy import BreakerPolicy, Classify, RetryPolicy
 from kurir.services import request
@@ -298,6 +300,25 @@ async def test_a_job_that_could_not_be_sent_says_nothing_about_its_destination(t
             await daemon.engine.operations.resume("topic", "orders")
             await daemon.time_until(lambda: len(daemon.endings()) == 1, within=60_000)
             assert health.breaker.opened
+
+
+async def test_an_address_that_a_job_may_not_reach_is_no_attempt(tmp_path):
+    config = registry()
+    config = replace(config, access=replace(config.access, adhoc_deny=("loopback",)))
+    async with Server() as srv, running(tmp_path, config) as daemon:
+        await daemon.submit(ALICE, url=f"{srv.url}/in")
+        [job] = await daemon.ended(1)
+        assert (job.place, job.last_error.kind, job.attempts) == (Place.DEAD, ErrorKind.CONNECT, 0)
+        assert srv.connections == 0
+
+
+async def test_a_503_that_asks_for_no_pause_holds_nothing(tmp_path):
+    async with Server() as srv:
+        srv.answer([Reply(503, b"", (("Retry-After", "0"),)), Reply(200)])
+        async with running(tmp_path, registry(url=srv.url)) as daemon:
+            await daemon.accept()
+            await daemon.ended(1)
+            assert daemon.of(DestinationReleased) == []
 
 
 async def test_an_attempt_that_is_cancelled_before_its_first_step_is_given_back(tmp_path):

@@ -152,13 +152,12 @@ def test_a_missing_credential_or_variable_or_name_says_so() -> None:
         Secrets({}, environ={}, group=OUTSIDERS).fill("{secret:t}")
 
 
-def test_in_a_target_what_would_end_a_segment_is_escaped(tmp_path: Path) -> None:
-    file = written(tmp_path / "t", "12:ab-._~@/?&#% ü")
-    assert of(file).fill_target("/bot{secret:t}/send") == "/bot12:ab-._~@%2F%3F%26%23%25%20%C3%BC/send"
-    for dots in (".", ".."):
-        written(file, dots)
-        with pytest.raises(SecretUnusable, match="segment"):
-            of(file).fill_target("/a/{secret:t}")
+def test_a_variable_of_bytes_that_are_no_text_is_refused() -> None:
+    source = SecretSource(kind=SecretKind.ENV, where="T")
+    secrets = Secrets({"t": source}, environ={"T": "ab\udcffcd"}, group="kurird")
+    with pytest.raises(SecretUnusable, match="not text in UTF-8") as caught:
+        secrets.validate()
+    assert "ab" not in caught.value.reason
 
 
 def test_a_secret_is_never_shown(tmp_path: Path) -> None:
@@ -177,7 +176,7 @@ def test_every_form_of_a_value_is_redacted(tmp_path: Path, value: str) -> None:
         value,
         quote(value, safe=""),
         quote(value),
-        secrets.fill_target("{secret:t}"),
+        quote(value, safe=":@-._~"),
         quote(quote(value, safe=""), safe=""),
         base64.b64encode(encoded).decode(),
         base64.b64encode(encoded).decode().rstrip("="),

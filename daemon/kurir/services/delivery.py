@@ -23,6 +23,7 @@ from kurir.domain.job import ErrorKind, Job, Reason, Result, State
 from kurir.domain.lifecycle import Transition, after_attempt
 from kurir.domain.outcome import Interrupted, RetryLater, Verdict
 from kurir.domain.policy import RetryPolicy
+from kurir.services import defects
 from kurir.services.dispatcher import Dispatcher
 from kurir.services.exchange import Exchange, Sent
 from kurir.services.gates import Ended, Gates
@@ -169,8 +170,7 @@ class Delivery:
     @staticmethod
     def _broken(job: Job, defect: Exception) -> Sent:
         """What becomes of an attempt that a defect of ours has ended, perhaps after the request was sent."""
-        context = {"message": f"an attempt of job {job.public_id} failed", "exception": defect}
-        asyncio.get_running_loop().call_exception_handler(context)
+        defects.report(f"an attempt of job {job.public_id} failed", defect)
         detail = f"a defect of the daemon ended the attempt: {type(defect).__name__}"
         return Sent(RetryLater(ErrorKind.CRASHED, detail, ambiguous=True, sick=False), None)
 

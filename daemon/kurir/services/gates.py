@@ -330,7 +330,7 @@ class Gates:
         return local.tm_hour * 60 + local.tm_min
 
     def _asked_pause(self, health: Health, verdict: RetryLater, now: int) -> tuple[tuple[Hold, str], ...]:
-        if verdict.not_before is None:
+        if not verdict.not_before:
             return ()
         health.holds.impose(Hold.RETRY_AFTER, verdict.detail, now, verdict.not_before)
         return ((Hold.RETRY_AFTER, verdict.detail),)

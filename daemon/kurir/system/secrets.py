@@ -18,7 +18,6 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from types import MappingProxyType
-from urllib.parse import quote
 
 from kurir.domain.errors import ConfigurationError
 from kurir.system.folder_watch import FolderWatch
@@ -31,7 +30,6 @@ _REFERENCE = re.compile(r"\{secret:([^{}]*)\}")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _OTHERS = stat.S_IROTH | stat.S_IWOTH
 _GROUP = stat.S_IRGRP | stat.S_IWGRP
-_IN_TARGETS = ":@-._~"  # left as they are within a path or a query; everything else that matters there is escaped
 _NONE: Mapping[str, str] = MappingProxyType({})
 
 
@@ -99,10 +97,6 @@ class Secrets:
         """
         return _REFERENCE.sub(lambda match: self._found(match[1], tokens), text)
 
-    def fill_target(self, text: str) -> str:
-        """The same for a part of a URL: what would end a segment or a parameter is escaped. Raises SecretUnusable."""
-        return _REFERENCE.sub(lambda match: self._escaped(match[1]), text)
-
     def learn(self, name: str, value: str) -> None:
         """Makes a value known that did not come from here (a token that was bought), so that it is redacted too."""
         self._redaction.learn(name, value)
@@ -154,12 +148,6 @@ class Secrets:
 
     def _found(self, name: str, tokens: Mapping[str, str]) -> str:
         return tokens[name] if name in tokens else self._value(name)
-
-    def _escaped(self, name: str) -> str:
-        value = self._value(name)
-        if value in (".", ".."):
-            raise SecretUnusable(name, "its value would be a . or .. segment of a path")
-        return quote(value, safe=_IN_TARGETS)
 
     def _digest_now(self, name: str) -> bytes | None:
         try:
