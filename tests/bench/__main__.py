@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.bench import claims, line, size, sockets, syncs
+from tests.bench import claims, line, peers, size, sockets, syncs
 from tests.bench.context import Bench
 from tests.bench.page import write
 from tests.bench.table import Row, markdown, skipped
@@ -26,6 +26,7 @@ MEASUREMENTS: dict[str, Callable[[Bench], list[Row]]] = {
     "syncs": syncs.measure,
     "restart": size.restarted,
     "bytes": size.on_disk,
+    "peers": peers.measure,
 }
 
 
