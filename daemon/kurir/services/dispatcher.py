@@ -15,7 +15,7 @@ from functools import partial
 
 from kurir.domain.events import Emit, JobChanged, JobClaimed
 from kurir.domain.instant import Now
-from kurir.domain.job import Job, State
+from kurir.domain.job import Job, Place, State
 from kurir.domain.policy import Limits
 from kurir.services.agenda import Agenda
 from kurir.services.gates import RECONNECT, Gates, LaneGate
@@ -108,15 +108,18 @@ class Dispatcher:
             gate = self._ring.shut_by(lane)
             if gate is not None and gate.kind == RECONNECT:
                 self._ring.reopen((lane,))
-        self.gained(ready, job.due_at)
+        self.gained(ready, job.due_at if job.place is Place.WAITING else None)
 
     def gained(self, ready: Iterable[int], due_at: int | None = None) -> None:
         """Lanes gained a ready job, or a job waits until `due_at`."""
         for lane in ready:
             self._add(lane)
+        self._waits_until(due_at)
+        self.wake()
+
+    def _waits_until(self, due_at: int | None) -> None:
         if due_at is not None and (self._next_due is None or due_at < self._next_due):
             self._next_due = due_at
-        self.wake()
 
     def ended(self, job: Job) -> None:
         """An attempt is over and its outcome is queued for the store: its slot is free for a claim queued after it."""
@@ -195,7 +198,10 @@ class Dispatcher:
             busy=self._busy,
             lease=next(self._leases),
             now=Now(now, self._clock.wall()),
+            next_due=self._next_due,
         )
+        if waiting_due:
+            self._next_due = None  # the claim finds out; jobs that begin to wait meanwhile are told of as ever
         self._storage.attempt_then(run, partial(self._claimed, plan.probes, bool(solo)))
 
     def _plan(self, now: int) -> tuple[list[int], Plan]:
@@ -219,6 +225,7 @@ class Dispatcher:
         self._claiming = False
         if claims is None:
             assert fault is not None
+            self._next_due = 0  # nobody has looked
             self._storage.failed(fault)
             self._report()
             return
@@ -228,7 +235,7 @@ class Dispatcher:
             self._add(lane)
         now = self._clock.now()
         opened = [lane for lane in claims.aged if not self._shut_again(lane, now)]
-        self._next_due = claims.next_due
+        self._waits_until(claims.next_due)
         for job in claims.ended:
             self._emit(JobChanged(job, State.PENDING, (now - job.accepted_at) / 1000))
         for claimed in claims.claimed:

@@ -81,15 +81,20 @@ def claim(
     busy: dict[Target, int],
     lease: int,
     now: Now,
+    *,
+    next_due: int | None = 0,
 ) -> Claims:
     """Lease jobs. `lease` is a token that was never used before; `busy` says which target is written to by which job.
 
-    Waiting jobs whose instant has come are moved to their lanes first, in the same transaction.
+    Waiting jobs whose instant has come are moved to their lanes first, in the same transaction. `next_due` is when that
+    is for the first of them, as far as the caller knows; the claim finds out when it is for the next.
     """
     claiming = _Claiming(tx, dict(busy), lease, now)
     result = claiming.result
-    for (lane,) in tx.conn.execute(_SQL["promote_due"], (now.device, PROMOTED_AT_ONCE)).fetchall():
-        result.promoted.add(lane)
+    due = next_due is not None and next_due <= now.device
+    if due:
+        rows = tx.conn.execute(_SQL["promote_due"], (now.device, PROMOTED_AT_ONCE)).fetchall()
+        result.promoted.update(lane for (lane,) in rows)
     for suspect in suspects:
         claiming.take(tx.conn.execute(_SQL["suspect"], (suspect,)).fetchall())
     for lane_claim in wanted:
@@ -98,8 +103,9 @@ def claim(
             (result.drained if lane_claim.since is None else result.aged).append(lane_claim.lane)
         if claiming.take(rows) < len(rows):
             result.promoted.add(lane_claim.lane)  # some stepped aside: look again
-    row = tx.conn.execute(_SQL["next_due"]).fetchone()
-    result.next_due = row[0] if row else None
+    if due:
+        row = tx.conn.execute(_SQL["next_due"]).fetchone()
+        result.next_due = row[0] if row else None
     return result
 
 
