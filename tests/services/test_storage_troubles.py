@@ -282,12 +282,12 @@ async def test_a_hold_that_a_reload_has_ended_does_not_come_back_with_a_restart(
         clock = FakeClock()
         srv.answer(Reply(429, headers=(("Retry-After", "86400"),)))
         async with running(tmp_path, config, clock=clock) as daemon:
-            await daemon.accept()
+            job = await daemon.accept()
             await srv.wait_requests(1)
             await daemon.quiet()
+            await daemon.engine.operations.cancel(ALICE, job.uid)
             api = config.destinations["api"]
             changed = replace(config, destinations={"api": replace(api, headers={"X-New": "1"})})
-            srv.answer(Reply(200))
             daemon.engine.adopt(changed, Conditions(), NO_SECRETS, 0)
             await daemon.quiet()
             image = daemon.image(tmp_path / "image")

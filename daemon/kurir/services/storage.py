@@ -9,8 +9,6 @@ goes on, even while others leave too little room for new jobs.
 from __future__ import annotations
 
 import asyncio
-import errno
-import os
 from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
@@ -19,6 +17,7 @@ from typing import Any, Protocol, TypeVar
 from kurir.domain.errors import DiskFull, Refused, StoreCorrupt, StoreFailing
 from kurir.domain.events import Emit, StoreDegraded, StoreRecovered
 from kurir.domain.policy import SECOND
+from kurir.services import disk
 from kurir.services.agenda import Agenda
 from kurir.services.defects import report
 from kurir.store.catalog import Catalog
@@ -43,8 +42,6 @@ AMPLE = 8
 DISK_FULL = "disk_full"
 STORE_FAILING = "store_failing"
 _BOOKING = "storage"
-_TRIAL = "trial"
-_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 class Reserve(Protocol):
@@ -69,7 +66,7 @@ class Storage:
     ) -> None:
         self.catalog = catalog
         self.folder = folder
-        self._file = _identity(folder)
+        self._file = disk.identity(folder / FILE)
         self.corrupt: asyncio.Future[StoreCorrupt] = asyncio.get_running_loop().create_future()
         self.disk_reserve = 0
         self.recovered: list[Callable[[], None]] = []
@@ -101,23 +98,15 @@ class Storage:
     @property
     def in_place(self) -> bool:
         """Whether the database is where the next start looks for it."""
-        return _identity(self.folder) == self._file
+        return disk.identity(self.folder / FILE) == self._file
 
     def free_bytes(self) -> int:
         """What is left on the file system for the daemon's user."""
-        try:
-            found = os.statvfs(self.folder)
-        except OSError:
-            return 0
-        return found.f_bavail * found.f_frsize
+        return disk.room(self.folder).free
 
     def disk_size(self) -> int:
         """The size of the file system."""
-        try:
-            found = os.statvfs(self.folder)
-        except OSError:
-            return 0
-        return found.f_blocks * found.f_frsize
+        return disk.room(self.folder).total
 
     def require_room(self) -> None:
         """Raise Refused when the store could not keep a new job."""
@@ -297,7 +286,7 @@ class Storage:
             self._agenda.book(_BOOKING, at, self._try_again)
 
     def _broke(self, fault: StoreCorrupt) -> None:
-        if not _disk_works(self.folder):
+        if not disk.works(self.folder):
             # On a disk that fails SQLite calls what it cannot write or read malformed. Nothing could be salvaged there.
             self._fell_ill(STORE_FAILING, str(fault))
         elif not self.corrupt.done():
@@ -348,28 +337,3 @@ class Storage:
         stuck, self._stuck = self._stuck, []
         for tell in stuck:
             tell()
-
-
-def _disk_works(folder: Path) -> bool:
-    """Whether the file system takes a file and brings it to the disk."""
-    trial = folder / _TRIAL
-    try:
-        fd = os.open(trial, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-        try:
-            os.write(fd, b"?")
-            os.fsync(fd)
-        finally:
-            os.close(fd)
-            trial.unlink()
-    except OSError as fault:
-        return fault.errno in _FULL  # a full one works
-    return True
-
-
-def _identity(folder: Path) -> tuple[int, int] | None:
-    """Which file the database is; None if there is none that can be seen."""
-    try:
-        found = (folder / FILE).stat()
-    except OSError:
-        return None
-    return found.st_dev, found.st_ino
