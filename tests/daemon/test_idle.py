@@ -9,7 +9,7 @@ import pytest
 from support.backlog import multiply
 from support.daemon import Daemon, MakeDaemon
 from support.process import processor_ms, resident_mib, wakeups, written
-from support.server import ThreadedServer
+from support.server import Reply, ThreadedServer
 
 WINDOWS = 4  # what is left of the start may fall into the first ones; a period would show in all
 
@@ -27,8 +27,9 @@ def _quiet(daemon: Daemon, seconds: float) -> None:
     raise AssertionError(f"in each {seconds} s (wake-ups, calls that write, bytes): {seen}\n{daemon.tail()}")
 
 
-def _work_and_rest(daemon: Daemon) -> None:
+def _work_and_rest(daemon: Daemon, srv: ThreadedServer) -> None:
     """Something was delivered, something waits for long; nobody is connected any more."""
+    srv.answer(Reply(200, keep_alive=False))  # an idle connection is closed after a while, which is a wake-up
     client = daemon.client
     assert client.wait(client.submit("orders", {"n": 1}).id, 10).delivered
     client.submit("orders", {"n": 2}, delay="7d")
@@ -39,7 +40,7 @@ def _work_and_rest(daemon: Daemon) -> None:
 
 def test_o6_an_idle_daemon_neither_wakes_nor_writes(make: MakeDaemon, srv: ThreadedServer) -> None:
     with make(to=srv.url) as daemon:
-        _work_and_rest(daemon)
+        _work_and_rest(daemon, srv)
         _quiet(daemon, 10)
 
 
@@ -47,7 +48,7 @@ def test_o6_an_idle_daemon_neither_wakes_nor_writes(make: MakeDaemon, srv: Threa
 @pytest.mark.timeout(300)
 def test_o6_an_idle_daemon_neither_wakes_nor_writes_in_a_minute(make: MakeDaemon, srv: ThreadedServer) -> None:
     with make(to=srv.url) as daemon:
-        _work_and_rest(daemon)
+        _work_and_rest(daemon, srv)
         _quiet(daemon, 60)
 
 

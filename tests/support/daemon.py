@@ -106,6 +106,7 @@ class Daemon:
         self.socket = self.runtime / "control.sock"
         self.environ = dict(environ or {})
         self.command = command
+        self.pass_fds: tuple[int, ...] = ()
         self.exit_code: int | None = None
         self.notices: list[str] = []
         self._process: subprocess.Popen[bytes] | None = None
@@ -191,6 +192,7 @@ class Daemon:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             env=environ,
+            pass_fds=self.pass_fds,
         )
         reader = threading.Thread(target=self._read, args=(self._process,), daemon=True)
         reader.start()
@@ -235,6 +237,7 @@ class Daemon:
         assert self._process is not None
         code = self._process.wait(timeout)
         self._readers[-1].join(timeout)
+        assert not self._readers[-1].is_alive(), "something that it started still holds its output"
         assert self._process.stdout is not None
         self._process.stdout.close()
         self._process = None
