@@ -46,3 +46,11 @@ async def test_a_refused_batch_leaves_no_file(tmp_path, bad):
             await daemon.engine.intake.submit_lines(ALICE, [line(), line(), bad], atomic=True)
         assert count(tmp_path) == 0
         assert await daemon.listed() == []
+
+
+async def test_a_key_of_a_job_with_its_own_url_stands_for_one_server(tmp_path):
+    async with running(tmp_path, registry()) as daemon:
+        await daemon.submit(url="http://127.0.0.1:9/x", idempotency_key="k")
+        with pytest.raises(Refused) as refused:
+            await daemon.submit(url="http://127.0.0.1:10/x", idempotency_key="k")
+        assert refused.value.code == "idempotency_key_reused"

@@ -180,8 +180,12 @@ def _number(name: tuple[str, ...]) -> int:
 
 
 def content_digest(request: Request, payload: bytes) -> bytes:
-    """What makes two submits the same: method, target, content type, headers, and the digest of the payload."""
+    """What makes two submits the same: method, target, content type, headers, and the digest of the payload.
+
+    Of an ad-hoc job its origin as well: it is the job's own word, where a topic's destination is the operator's.
+    """
     said = (
+        request.destination if request.topic.name == ADHOC_TOPIC else "",
         request.method,
         request.target,
         request.content_type or "",
