@@ -196,7 +196,9 @@ class Delivery:
         record = AttemptRecord(wall_start, round(sent.seconds * 1000), sent.status)
         keep = self._gates.registry.retention.keys
         write = partial(settle, job=job, change=change, record=record, now=Now(now, wall), keep_key=keep)
-        self._storage.outcome_then(write, partial(self._recorded, job, change, sent, ended))
+        # What a server says, or our words about it, must not be what keeps a job in flight for ever.
+        plain = partial(write, change=_plain(change))
+        self._storage.outcome_then(write, partial(self._recorded, job, change, sent, ended), plain)
         self._running.pop(job.id, None)
         if not self._running:
             self._idle.set()
@@ -269,6 +271,14 @@ class Delivery:
                 replayed,
             )
         )
+
+
+def _plain(change: Transition) -> Transition:
+    """The same end without what came from outside."""
+    error = change.last_error
+    if error is not None:
+        error = structs.replace(error, detail="its details could not be recorded")
+    return structs.replace(change, last_error=error, result=None)
 
 
 def _nothing(_: object) -> None:
