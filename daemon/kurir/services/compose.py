@@ -242,6 +242,7 @@ def _topic_headers(said: Submission, topic: Topic, destination: Destination | No
     return own + heads.check_headers(said.headers.items(), configured=configured, idempotency_header=key_header)
 
 
+@lru_cache(maxsize=256)
 def _content_type(kind: str | None) -> str | None:
     return heads.check_value(kind, "content_type") if kind else None
 

@@ -250,7 +250,7 @@ class _Entry(Struct, frozen=True):
 
 
 def _write(tx: Tx, new: NewJob, entry: _Entry, catalog: Catalog) -> Job:
-    lane, parents, wire_key = entry.lane, entry.parents, entry.wire_key
+    lane, parents, wire_key, cost = entry.lane, entry.parents, entry.wire_key, new.cost
     id_ = catalog.next_id()
     taken = new.line is not None and tx.conn.execute(_SQL["line_taken"], (new.line,)).fetchone() is not None
     place = Place.BLOCKED if taken or parents else lines.rest(new.due_at, new.accepted_at)
@@ -259,7 +259,7 @@ def _write(tx: Tx, new: NewJob, entry: _Entry, catalog: Catalog) -> Job:
         id_, new.uid, new.owner, new.topic, new.destination, lane, place, new.reason, new.priority, entry.turn or id_,
         new.ordering_key, new.unique_key, new.line, int(new.line is not None), int(new.blocks), wire_key,
         int(new.client_key is not None), new.correlation_id, new.method, new.target, new.content_type,
-        headers_to(new.headers), new.body_kind, new.size, new.cost, new.digest, new.accepted_at, new.wall_created,
+        headers_to(new.headers), new.body_kind, new.size, cost, new.digest, new.accepted_at, new.wall_created,
         new.wall_created, new.due_at, new.wall_not_before, new.expires_at, new.max_attempts, open_base,
         len(parents), new.unless,
     )  # fmt: skip
@@ -271,8 +271,8 @@ def _write(tx: Tx, new: NewJob, entry: _Entry, catalog: Catalog) -> Job:
         tx.conn.execute(_TABLES["insert_key"], key)
     for parent, kind in parents:
         tx.conn.execute(_SQL["insert_succession"], (parent, id_, kind))
-    tx.count(new.topic, new.owner, ACCEPTED, 1, new.cost)
-    tx.count(new.topic, new.owner, LIVE, 1, new.cost)
+    tx.count(new.topic, new.owner, ACCEPTED, 1, cost)
+    tx.count(new.topic, new.owner, LIVE, 1, cost)
     return Job(
         id=id_, uid=new.uid, owner=new.owner, topic=new.topic, destination=new.destination, lane=lane, place=place,
         reason=new.reason, priority=new.priority, ordering_key=new.ordering_key, unique_key=new.unique_key,
@@ -283,5 +283,5 @@ def _write(tx: Tx, new: NewJob, entry: _Entry, catalog: Catalog) -> Job:
         wall_not_before=new.wall_not_before, expires_at=new.expires_at, ended_at=None, wall_ended=None, attempts=0,
         charged=0, unreachable=0, max_attempts=new.max_attempts, crashes=0, crashed_at=None, ambiguous=False,
         outage=False, open_base=open_base, waits=len(parents), lease=None, unless=new.unless, last_error=None,
-        cost=new.cost, blocks=new.blocks,
+        cost=cost, blocks=new.blocks,
     )  # fmt: skip
