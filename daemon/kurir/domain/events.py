@@ -157,7 +157,7 @@ Emit = Callable[[Event], None]
 
 
 class Events:
-    """Hands every event to who subscribed to its kind, at once and in order. A subscriber must neither block nor raise."""
+    """Hands every event to who subscribed to its kind, at once and in order. A subscriber neither blocks nor raises."""
 
     __slots__ = ("_audience", "_subscribers")
 
