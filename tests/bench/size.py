@@ -15,6 +15,9 @@ from tests.bench.table import Floor, Row, ratio
 
 # Its time comes while the daemon is stopped.
 SOON = jobs.post("/v1/jobs", jobs.SUBMISSION.replace(b'"payload"', b'"delay":"1s","payload"', 1))
+KEPT = 10_000
+"""How many delivered jobs are kept by default; from then on each that is added removes one."""
+
 ROOM = 'queue_jobs = 2_000_000\nqueue_bytes = "2GiB"'
 
 
@@ -23,7 +26,7 @@ def drained(bench: Bench) -> list[Row]:
     long, short = bench.size(30_000, 5_000), 1_000
     fast, slow = [], []
     with Responder() as server, Daemon(folder(bench.folder, "drain"), url=server.url, limits=ROOM) as daemon:
-        drain(daemon, short)
+        drain(daemon, KEPT)  # retention is at work from here on, for both
         for _ in range(2):
             fast += [short / drain(daemon, short) for _ in range(bench.size(3, 2))]
             slow.append(long / drain(daemon, long))
