@@ -12,6 +12,7 @@ import signal
 from collections.abc import MutableMapping
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from kurir import __version__
@@ -20,7 +21,7 @@ from kurir.control.metrics_listener import MetricsListener
 from kurir.control.server import ControlServer
 from kurir.control.services import Services, services_of
 from kurir.domain.conditions import Conditions
-from kurir.domain.errors import ConfigurationError, StateDirectoryError, StoreCorrupt
+from kurir.domain.errors import ConfigurationError, StateDirectoryError, StoreCorrupt, StoreFailing
 from kurir.domain.events import Emit, Events
 from kurir.domain.instant import Now
 from kurir.domain.network import NetworkFacts
@@ -98,7 +99,7 @@ class Program:
         async with AsyncExitStack() as stack:
             lock = StateLock.acquire(folder)
             stack.callback(lock.release)
-            opened = open_store(folder, self._clock, wal=wal, crash_limit=self.settings.limits.crash_limit)
+            opened = self._open(folder, wal)
             try:
                 control = open_control(self.settings.daemon.runtime_dir, self.settings.access.group, self._environ)
             except BaseException:
@@ -108,6 +109,18 @@ class Program:
             for warning in control.warnings:
                 self._log.warning(warning)
             await self._serve(folder, wal, opened, control)
+
+    def _open(self, folder: Path, wal: bool) -> Opened:
+        """The store, opened. A full disk gives up its reserve for it: what waits is to be delivered even so."""
+        open_it = partial(open_store, folder, self._clock, wal=wal, crash_limit=self.settings.limits.crash_limit)
+        reserve = Reserve(folder / "reserve")
+        try:
+            return open_it()
+        except StoreFailing:
+            if not reserve.held:
+                raise
+            reserve.release()
+        return open_it()
 
     def _local_disk(self, folder: Path) -> bool:
         """Whether the write-ahead log may be used. Refuses a network file system unless told otherwise."""
