@@ -13,6 +13,7 @@ import asyncio
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 from weakref import WeakSet
@@ -81,8 +82,7 @@ class Clock(Protocol):
         """Look a few times in the next minute if the wall clock is not trusted: the network has just changed."""
 
 
-def _boottime_ns() -> int:
-    return time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+_boottime_ns = partial(time.clock_gettime_ns, time.CLOCK_BOOTTIME)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
