@@ -220,7 +220,7 @@ def test_a5_a_database_that_was_moved_away_is_noticed_and_nobody_is_promised_any
     with pytest.raises(KurirProblem) as refusal:
         daemon.client.ready()
     assert refusal.value.status == 503
-    seen = len(daemon.notices)
+    seen = len(daemon.heard())
     with pytest.raises(KurirProblem) as refusal:
         daemon.client.submit("orders", {"n": 1})
     assert refusal.value.code == "storage_failing"

@@ -245,9 +245,9 @@ def test_a5_a_mount_over_the_state_folder_is_noticed_and_the_watchdog_starves(ma
         with pytest.raises(KurirProblem) as refusal:
             daemon.client.ready()
         assert refusal.value.status == 503
-        daemon._noticed("nothing", 0)
+        fed = len(daemon.heard())
         with pytest.raises(AssertionError):
-            daemon.wait_notice("WATCHDOG=1", after=len(daemon.notices) + 1, timeout=5)
+            daemon.wait_notice("WATCHDOG=1", after=fed + 1, timeout=5)
     finally:
         subprocess.run(["umount", daemon.state], check=True)
     daemon.wait_line("it is well again")

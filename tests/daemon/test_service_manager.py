@@ -44,15 +44,15 @@ def _activated(daemon: Daemon) -> Iterator[socket.socket]:
 
 def test_it_says_when_it_is_ready_reloads_and_stops(make: MakeDaemon) -> None:
     with make() as daemon:
-        assert any(notice.startswith("STATUS=") for notice in (daemon.notices, daemon.wait_notice("STATUS="))[0])
+        daemon.wait_notice("STATUS=")
         daemon.hup()
         reloading = daemon.wait_notice("RELOADING=1")
         fields = dict(line.split("=") for line in reloading.splitlines())
         assert abs(int(fields["MONOTONIC_USEC"]) - time.monotonic_ns() // 1000) < 30_000_000
-        assert daemon.notices.index(reloading) < len(daemon.notices) - 1 - daemon.notices[::-1].index("READY=1")
+        notices = daemon.heard()
+        assert "READY=1" in notices[notices.index(reloading) + 1 :]
         assert daemon.term() == 0
-        daemon._noticed("STOPPING=1", 0)
-        assert daemon.notices[-1] == "STOPPING=1"
+        assert daemon.heard()[-1] == "STOPPING=1"
         assert not any(notice.startswith("WATCHDOG") for notice in daemon.notices)
 
 
@@ -61,8 +61,7 @@ def test_it_works_without_a_service_manager_and_with_one_that_is_gone(make: Make
         daemon = make()
         daemon.spawn(NOTIFY_SOCKET=address)
         daemon.wait_line("network changed")
-        with ThreadPoolExecutor(1):
-            assert daemon.client.submit("orders", {"n": 1}).state == "pending"
+        assert daemon.client.submit("orders", {"n": 1}).state == "pending"
         assert daemon.term() == 0
 
 
@@ -88,9 +87,9 @@ def test_a5_the_watchdog_starves_while_the_store_hangs_and_is_fed_when_it_works_
     daemon.wait_notice("WATCHDOG=1", after=len(daemon.notices))
     with closing(connect(daemon.state / "queue.db", isolation_level=None)) as conn:
         conn.execute("BEGIN IMMEDIATE")
-        daemon._noticed("nothing", 0)  # what was fed before the store hung
+        fed = len(daemon.heard())  # the check that was under way may still feed it once
         with pytest.raises(AssertionError):
-            daemon.wait_notice("WATCHDOG=1", after=len(daemon.notices) + 1, timeout=2 * PERIOD)
+            daemon.wait_notice("WATCHDOG=1", after=fed + 1, timeout=2 * PERIOD)
         assert daemon.client.healthy()
         conn.execute("ROLLBACK")
     daemon.wait_notice("WATCHDOG=1", after=len(daemon.notices))

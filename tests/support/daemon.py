@@ -21,13 +21,14 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 from kurir.client import Client, KurirProblem
+from support.toml_document import merged, toml
 
 PATIENCE = 20.0
 """How long anything may take that a test waits for, in seconds, unless it says otherwise."""
@@ -47,35 +48,6 @@ class Ended:
 
 class Dead(AssertionError):
     """The process ended while something was expected of it."""
-
-
-def merged(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Tables merge, values replace; None takes a key away."""
-    result = dict(base)
-    for key, value in changes.items():
-        if isinstance(value, Mapping) and isinstance(result.get(key), Mapping):
-            result[key] = merged(result[key], value)
-        elif value is None:
-            result.pop(key, None)
-        else:
-            result[key] = value
-    return result
-
-
-def toml(document: Mapping[str, Any]) -> str:
-    """The document as TOML with dotted keys; its other values are written alike in JSON."""
-    return "".join(f"{'.'.join(path)} = {json.dumps(value)}\n" for path, value in _flat(document))
-
-
-def _flat(document: Mapping[str, Any]) -> Iterator[tuple[list[str], Any]]:
-    for key, value in document.items():
-        if isinstance(value, Mapping) and value:
-            for path, leaf in _flat(value):
-                yield [json.dumps(key), *path], leaf
-        elif isinstance(value, Mapping):
-            continue
-        else:
-            yield [json.dumps(key)], value
 
 
 MakeDaemon = Callable[..., "Daemon"]
@@ -298,11 +270,15 @@ class Daemon:
         finally:
             os.close(fd)
 
-    def _noticed(self, wanted: str, after: int) -> str | None:
+    def heard(self) -> list[str]:
+        """Every notification of this process so far."""
         with contextlib.suppress(BlockingIOError):
             while True:
                 self.notices.append(self._notify.recv(4096).decode())
-        return next((notice for notice in self.notices[after:] if notice.startswith(wanted)), None)
+        return self.notices
+
+    def _noticed(self, wanted: str, after: int) -> str | None:
+        return next((notice for notice in self.heard()[after:] if notice.startswith(wanted)), None)
 
     def lines(self) -> list[str]:
         """Everything that it has written so far, over all starts."""
