@@ -179,21 +179,29 @@ class _Step:
         count, size = self.tx.total(account(place))
         over = self.now.device - age
         rows = self.tx.conn.execute(_SQL["prunable"], (place, limit)).fetchall()
+        gone: list[_Ended] = []
         for ended in map(_Ended._make, rows):
             too_many = count > bound.count or (bound.size is not None and size > bound.size)
             if ended.ended_at > over and not too_many:
-                return
-            self._remove(ended, place, "it was dead for too long" if ended.ended_at <= over else "too many are dead")
+                break
+            gone.append(ended)
             count, size = count - 1, size - ended.cost
-        self.more = self.more or len(rows) == limit
+        self._delete(gone)
+        for ended in gone:
+            self._follow(ended, place, "it was dead for too long" if ended.ended_at <= over else "too many are dead")
+        self.more = self.more or len(gone) == limit
 
-    def _remove(self, ended: _Ended, place: Place, why: str) -> None:
+    def _delete(self, gone: list[_Ended]) -> None:
+        if gone:
+            ids = "[" + ",".join(str(ended.id) for ended in gone) + "]"
+            for table in ("delete_jobs", "delete_bodies", "delete_results", "delete_attempts"):
+                self.tx.conn.execute(_SQL[table], (ids,))
+
+    def _follow(self, ended: _Ended, place: Place, why: str) -> None:
+        """What follows from the end of a row: its key answers for it, whoever waited is let go, the books say so."""
         run = self.tx.conn.execute
-        run(_SQL["delete_job"], (ended.id,))
-        run(_JOBS["delete_body"], (ended.id,))
-        run(_SQL["delete_result"], (ended.id,))
-        run(_SQL["delete_attempts"], (ended.id,))
-        run(_SQL["key_pruned"], (place, ended.ended_at + self.retention.keys, ended.id))
+        if ended.wire_key is not None:  # only a key that a client chose is remembered
+            run(_SQL["key_pruned"], (place, ended.ended_at + self.retention.keys, ended.id))
         if place is Place.DEAD:
             run(_JOBS["delete_child"], (ended.id,))
             key = ended.wire_key or str(uuid.UUID(bytes=ended.uid))

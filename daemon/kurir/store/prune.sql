@@ -8,14 +8,18 @@ WHERE state = ? AND state >= 5 ORDER BY ended_at LIMIT ?;
 -- name: first_ended
 SELECT ended_at FROM jobs INDEXED BY jobs_ended WHERE state = ? AND state >= 5 ORDER BY ended_at LIMIT 1;
 
--- name: delete_job
-DELETE FROM jobs WHERE id = ?;
+-- name: delete_jobs
+-- The jobs of a JSON array of ids; a statement for each would cost half of a delivery.
+DELETE FROM jobs WHERE id IN (SELECT value FROM json_each(?));
 
--- name: delete_result
-DELETE FROM results WHERE job = ?;
+-- name: delete_bodies
+DELETE FROM bodies WHERE job IN (SELECT value FROM json_each(?));
+
+-- name: delete_results
+DELETE FROM results WHERE job IN (SELECT value FROM json_each(?));
 
 -- name: delete_attempts
-DELETE FROM attempts WHERE job = ?;
+DELETE FROM attempts WHERE job IN (SELECT value FROM json_each(?));
 
 -- name: key_pruned
 -- The key outlives its job, and answers for it until it is forgotten.
