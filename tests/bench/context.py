@@ -31,6 +31,7 @@ class Bench:
     quick: bool
     slow: Mapping[str, str] = field(default_factory=dict)  # environment that makes syncs slower
     no_slow: str = ""  # why there is none
+    load: float = field(default_factory=lambda: os.getloadavg()[0])  # before the first measurement
 
     def size(self, full: int, quick: int) -> int:
         """How much of something is enough for this run."""
