@@ -85,7 +85,7 @@ class _Producer:
         return repeats
 
     def _bodies(self, number: int) -> dict[str, bytes]:
-        count = self._random.choice((1, 1, 1, 20))
+        count = self._random.choice((1, 1, 1, 8))
         large = self._random.random() < 0.05
         return {
             f"{self.name}-{n:06}": self._random.randbytes(LARGE if large and n == number else 200)
