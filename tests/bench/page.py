@@ -22,7 +22,7 @@ configuration is the default one but for the concurrency under test. "+{slower} 
 every fsync and fdatasync take {slower} ms longer, for both sides: eMMC and SD cards are like that.
 
 Measured {how} on {cores} cores ({machine}), {python}, SQLite {sqlite}, aiohttp {aiohttp}; a write and its sync
-take {sync:.2g} ms. The load average before the run was {load:.1f}: above about 0.5, somebody else used the processors too.
+take {sync:.2g} ms. The load average before the run was {load:.1f}; above 0.5 somebody else used the processors.
 
 {table}
 """
