@@ -159,8 +159,10 @@ async def test_health_readiness_metrics_and_backup_answer(served: Control, calle
 async def test_a_store_that_is_being_opened_asks_for_patience(served: Control, caller: Caller) -> None:
     served.server.serve(None)
     heard = await caller.ask("GET", "/v1/jobs")
+    alive = await caller.ask("GET", "/healthz")
     served.server.serve(served.services)
     assert (heard.status, heard.code) == (503, "busy")
+    assert alive.status == 200  # the process answers
     assert (await caller.ask("GET", "/v1/jobs")).status == 200
 
 
