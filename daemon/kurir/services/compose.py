@@ -185,7 +185,7 @@ def content_digest(request: Request, payload: bytes) -> bytes:
     Of an ad-hoc job its origin as well: it is the job's own word, where a topic's destination is the operator's.
     """
     said = (
-        request.destination if request.topic.name == ADHOC_TOPIC else "",
+        *((request.destination,) if request.topic.name == ADHOC_TOPIC else ()),
         request.method,
         request.target,
         request.content_type or "",
