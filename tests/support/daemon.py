@@ -154,6 +154,7 @@ class Daemon:
     def spawn(self, **more: str) -> None:
         """Start the process, and return at once; `more` goes into its environment."""
         assert self._process is None, "it runs"
+        self.heard()  # what the process before it said, and nobody has read
         self.notices.clear()
         self.exit_code = None
         environ = {name: os.environ[name] for name in ("PATH", "HOME", "TMPDIR", "PYTHONPATH") if name in os.environ}
