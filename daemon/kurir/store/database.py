@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from importlib import resources
 from pathlib import Path
@@ -11,6 +12,8 @@ from kurir.domain.errors import DiskFull, KuriError, StateDirectoryError, StoreC
 
 FILE = "queue.db"
 PAGE = 4096
+MOST_LOG = 1_000
+LEAST_LOG = 50
 BUSY_MS = 5_000
 """How long a statement waits for a lock that another process (a backup, a person with sqlite3) holds."""
 
@@ -61,7 +64,7 @@ def open_writer(folder: Path, *, wal: bool = True) -> sqlite3.Connection:
         conn.execute("PRAGMA synchronous = FULL")
         conn.execute("PRAGMA temp_store = MEMORY")
         conn.execute("PRAGMA cache_size = -2048")
-        conn.execute("PRAGMA wal_autocheckpoint = 2000")
+        conn.execute(f"PRAGMA wal_autocheckpoint = {_log_pages(folder)}")
         # A copy of the WAL that once grew is cut back to this when it is reset.
         conn.execute("PRAGMA journal_size_limit = 8388608")
         conn.execute("PRAGMA secure_delete = FAST")
@@ -70,6 +73,15 @@ def open_writer(folder: Path, *, wal: bool = True) -> sqlite3.Connection:
         conn.close()
         raise fault_of(error) or error from error
     return conn
+
+
+def _log_pages(folder: Path) -> int:
+    """Pages of the log after which it is carried over into the database.
+
+    On a full disk that must fit into what the reserve gives back, or the log can neither be emptied nor grow.
+    """
+    room = os.statvfs(folder)
+    return max(LEAST_LOG, min(MOST_LOG, room.f_blocks * room.f_frsize // 10 // PAGE))
 
 
 def _expect(conn: sqlite3.Connection, pragma: str, wanted: str) -> None:
