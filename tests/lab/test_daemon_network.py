@@ -104,11 +104,11 @@ def test_at_networkmanagers_defaults_delivery_starts_within_a_second_of_the_sign
 def test_a_lan_without_internet_uses_no_attempt_and_its_end_is_heard(tmp_path: Path) -> None:
     with NetworkLab() as lab, site(lab, tmp_path) as here:
         warm(here)
-        before = time.monotonic()  # NetworkManager may notice by itself at any moment from here on
         here.swallow()
         lab.refuse_checks()
         lab.nmcli("networking", "connectivity", "check")
-        here.watch.first(lambda facts: facts["connectivity"] in ("limited", "none"), since=before)
+        # It may have been limited all the while, and then nothing new is said.
+        here.watch.first(lambda facts: facts["connectivity"] in ("limited", "none"))
         here.count_packets()
         jobs = [here.daemon.client.submit("orders", {"n": n}) for n in range(20)]
         # Nobody knows whether it works, so it is tried: gently, and at nobody's expense.
