@@ -14,6 +14,8 @@ FILE = "queue.db"
 PAGE = 4096
 MOST_LOG = 1_000
 LEAST_LOG = 50
+"""Bounds, in pages, of the log before it is carried over into the database."""
+
 BUSY_MS = 5_000
 """How long a statement waits for a lock that another process (a backup, a person with sqlite3) holds."""
 
