@@ -13,6 +13,7 @@ import pytest
 
 from cli.command import environment, kurirctl, kurirctl_on_terminal
 from client.scripted_daemon import JOB, Reply, ScriptedDaemon, job, refusal
+from kurir.cli.root import COMMANDS
 
 ID = JOB["id"]
 ESCAPE = "\x1b"
@@ -225,3 +226,12 @@ def test_a_piped_command_imports_neither_rich_nor_aiohttp(path: Path) -> None:
         )
     assert ID in done.stdout
     assert done.stderr == ""
+
+
+def test_help_groups_the_commands_by_purpose_and_names_each_once(path: Path) -> None:
+    text = kurirctl(path, "--help").out
+    for title in ("Hand over and take on:", "See what became of it:", "Act on jobs:", "Look after the daemon:"):
+        assert f"\n{title}\n" in text
+    for name, (_, _, about) in COMMANDS.items():
+        assert len(re.findall(rf"^  {name} +{re.escape(about)}$", text, re.MULTILINE)) == 1, name
+    assert max(map(len, text.splitlines())) <= 80

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from importlib import import_module
 
 import click
@@ -30,6 +30,16 @@ COMMANDS: Mapping[str, tuple[str, str, str]] = {
     "events": ("events", "events", "Follow what happens."),
     "backup": ("operate", "backup", "Make a consistent copy of the store."),
     "ack": ("operate", "ack", "Say that a degraded reason was seen."),
+}
+
+# How the help groups them, by what a person wants to do. A command that no section names stands in the last one.
+SECTIONS: Mapping[str, tuple[str, ...]] = {
+    "Hand over and take on": ("submit", "post", "work", "relay"),
+    "See what became of it": ("list", "show", "why", "wait", "events"),
+    "Act on jobs": ("cancel", "retry", "edit", "flush", "dead", "conflicts", "resolve"),
+    "Steer what is sent": ("pause", "resume", "schedule", "secret"),
+    "Look after the daemon": ("status", "top", "doctor", "ack", "backup", "export", "import", "owner"),
+    "This command line": ("completion",),
 }
 
 EPILOG = """\b
@@ -68,8 +78,21 @@ class Commands(click.Group):
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, about) for name, (_, _, about) in COMMANDS.items()])
+        wide = max(map(len, COMMANDS))
+        for title, names in sections():
+            with formatter.section(title):
+                formatter.write_dl([(f"{name:<{wide}}", COMMANDS[name][2]) for name in names])
+
+
+def sections() -> Iterator[tuple[str, list[str]]]:
+    """The sections with the commands that there are, each command once."""
+    *_, last = SECTIONS
+    placed = {name for names in SECTIONS.values() for name in names}
+    for title, names in SECTIONS.items():
+        others = [name for name in COMMANDS if name not in placed] if title == last else []
+        there = [name for name in names if name in COMMANDS] + others
+        if there:
+            yield title, there
 
 
 @click.group(cls=Commands, epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
