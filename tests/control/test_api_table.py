@@ -27,7 +27,8 @@ CONTRACT = {
     ("POST", "/v1/topics/{name}/resume"), ("POST", "/v1/destinations/{name}/pause"),
     ("POST", "/v1/destinations/{name}/resume"), ("GET", "/v1/status"), ("GET", "/healthz"), ("GET", "/readyz"),
     ("POST", "/v1/degraded/{reason}/ack"), ("GET", "/metrics"), ("POST", "/v1/backup"), ("GET", "/v1/events"),
-    ("GET", "/v1/openapi.json"),
+    ("GET", "/v1/openapi.json"), ("POST", "/v1/outbox/{name}/{target}"), ("PUT", "/v1/outbox/{name}/{target}"),
+    ("PATCH", "/v1/outbox/{name}/{target}"), ("DELETE", "/v1/outbox/{name}/{target}"),
 }  # fmt: skip
 STATUSES = {
     "malformed": 400, "forbidden": 403, "override_forbidden": 403, "unknown_peer": 403, "not_found": 404,
@@ -90,6 +91,8 @@ def test_extras_of_a_refusal_never_hide_its_own_members() -> None:
         ("/v1/topics/%C3%A9/jobs", {"name": "é"}),
         ("/v1/topics/jobs/jobs", {"name": "jobs"}),
         ("/v1/status", {}),
+        ("/v1/outbox/a%20b", {"name": "a b"}),
+        ("/v1/outbox/api/x/%ff//..", {"name": "api"}),
     ],
 )
 def test_paths_are_found_with_their_parameters_decoded(path: str, parameters: dict[str, str]) -> None:

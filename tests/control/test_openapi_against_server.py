@@ -72,7 +72,8 @@ def _tame(case: Any, job: str) -> None:
     if isinstance(case.query, dict):
         case.query.pop("wait", None)
     if case.path_parameters:
-        there = {"id": job, "name": "api" if "destinations" in case.path else "orders", "reason": "none"}
+        of_destination = "destinations" in case.path or "outbox" in case.path
+        there = {"id": job, "name": "api" if of_destination else "orders", "reason": "none", "target": "x/y"}
         case.path_parameters.update({name: there[name] for name in case.path_parameters})
     if isinstance(case.body, dict) and case.path == "/v1/jobs":
         payload = {name: case.body[name] for name in ("payload", "body_text") if name in case.body}

@@ -117,6 +117,7 @@ async def other(served: Control) -> AsyncIterator[User]:
 
 def _request(endpoint: Endpoint, job: str) -> tuple[str, str, Any]:
     path = endpoint.path.replace("{id}", job).replace("{name}", "orders").replace("{reason}", "none")
+    path = path.replace("/outbox/orders/{target}", "/outbox/api/x")
     path = path.replace("/destinations/orders/", "/destinations/api/")
     bodies: dict[str, Any] = {
         "submit": {"topic": "orders"},
@@ -145,6 +146,9 @@ async def test_every_endpoint_asks_who_asks(served: Control, owner: User, other:
     elif endpoint.who is Who.OWNER and one_object:
         assert (of_other, document["code"]) == (404, "not_found")
         assert of_owner in (200, 201, 204, 409)  # a pending job has no conflict to resolve
+    elif endpoint.tail:
+        assert (of_other, of_owner) == (403, 403)  # nobody is on the list of this outbox
+        assert document["code"] == "forbidden"
     else:
         assert of_other in (200, 201)
         assert of_owner in (200, 201)

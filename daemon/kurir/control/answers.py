@@ -127,7 +127,7 @@ def lines(documents: list[object]) -> Whole:
 
 def head(status: int, kind: str | None, length: int | None, headers: Mapping[str, str], request: BaseRequest) -> bytes:
     """The head of an answer. Values come from jobs too, so nothing in them may end a line."""
-    text = _LINES[status]
+    text = _LINES.get(status) or f"HTTP/1.1 {status} \r\n"  # a destination may have numbers of its own
     if kind is not None:
         text += f"Content-Type: {_UNSAFE.sub('', kind)}\r\n"
     if length is not None:

@@ -75,7 +75,7 @@ class Desk:
                     return healthy()  # the process answers, whatever the store does
                 raise Refused("busy", "the store is being opened; try again in a moment")
             said = await self._read(endpoint, request, connection.patience, services)
-            asked = reading.query(query, endpoint.query) if query else self._unasked[where]
+            asked = reading.query(query, endpoint.query) if query and not endpoint.tail else self._unasked[where]
             call = Call(services, self._events, connection, request, peer, parameters, asked, said, self.stopping)
             return await self._handlers[where](call)
         except _WrongVerb as wrong:
@@ -93,7 +93,7 @@ class Desk:
             return answers.problem(unexplained())
 
     def _find(self, request: BaseRequest) -> tuple[Endpoint, Mapping[str, str], str]:
-        path, _, query = _target(request.raw_path).partition("?")
+        path, _, query = reading.target(request).partition("?")
         found = self._routes.find(path)
         if found is None:
             raise Refused("not_found", "there is no such path; GET /v1/openapi.json describes them all")
@@ -126,12 +126,3 @@ class _WrongVerb(Exception):
 def _document_type(endpoint: Endpoint) -> type[Struct] | None:
     """The type of a body that is nothing but a document; others are for their handlers to read."""
     return endpoint.takes.get(Media.JSON) if set(endpoint.takes) == {Media.JSON} else None
-
-
-def _target(raw: str) -> str:
-    """The path and query of a target; a proxy's form has the origin before it."""
-    if raw.startswith("/"):
-        return raw
-    _, mark, rest = raw.partition("://")
-    slash = rest.find("/")
-    return rest[slash:] if mark and slash >= 0 else raw

@@ -53,3 +53,4 @@ class Endpoint:
     query: type[Struct] = NoQuery
     takes: Mapping[Media, type[Struct] | None] = field(default_factory=dict)
     headers: tuple[str, ...] = ()  # of the request, besides the usual ones
+    tail: bool = False  # the last parameter is the rest of the target, query included, for the handler to read

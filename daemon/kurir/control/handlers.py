@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from kurir.control import acting, answers, looking, openapi, submitting
+from kurir.control import acting, answers, looking, openapi, relaying, submitting
 from kurir.control.answers import Answer
 from kurir.control.call import Call, Handler
+from kurir.control.protocol_producers import OUTBOX
 
 
 async def describe(call: Call) -> Answer:
@@ -47,4 +48,4 @@ HANDLERS: Final[Mapping[str, Handler]] = {
         acting.backup,
         describe,
     )
-}
+} | {endpoint.name: relaying.relay for endpoint in OUTBOX}

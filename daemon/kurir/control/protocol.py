@@ -27,6 +27,7 @@ from kurir.control.parameters import (
     Submitting,
     Waiting,
 )
+from kurir.control.protocol_producers import OUTBOX
 from kurir.domain.submission import Edit, Submission
 from kurir.services.documents import (
     AttemptsDocument,
@@ -131,6 +132,7 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
         ),
         refusals=_SUBMITS,
     ),
+    *OUTBOX,
     Endpoint(
         name="list_jobs",
         verb="GET",

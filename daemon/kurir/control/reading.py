@@ -48,6 +48,16 @@ def query(text: str, type_: type[T]) -> T:
         raise _wrong(str(fault)) from None
 
 
+def target(request: BaseRequest) -> str:
+    """The path and query as they were sent; a proxy's form has the origin before them."""
+    raw = request.raw_path
+    if raw.startswith("/"):
+        return raw
+    _, mark, rest = raw.partition("://")
+    slash = rest.find("/")
+    return rest[slash:] if mark and slash >= 0 else raw
+
+
 def uid(text: str) -> bytes:
     """The id of a job. One of another form belongs to no job: Refused `not_found`."""
     if _UID.fullmatch(text) is None:

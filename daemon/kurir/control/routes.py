@@ -19,6 +19,7 @@ class _Node:
     verbs: dict[str, Endpoint] = field(default_factory=dict)
     literal: dict[str, _Node] = field(default_factory=dict)
     parameter: tuple[str, _Node] | None = None
+    tail: bool = False  # whatever follows belongs to it
 
 
 class Routes:
@@ -38,6 +39,8 @@ class Routes:
         segments = path.split("/", MOST_SEGMENTS + 1)[1:]
         node, parameters = self._root, {}
         for segment in segments:
+            if node.tail:
+                break
             following = node.literal.get(segment)
             if following is None:
                 value = _decoded(segment)
@@ -50,7 +53,8 @@ class Routes:
 
     def _add(self, endpoint: Endpoint) -> None:
         node = self._root
-        for segment in endpoint.path.split("/")[1:]:
+        segments = endpoint.path.split("/")[1:]
+        for segment in segments[:-1] if endpoint.tail else segments:
             if segment.startswith("{"):
                 if node.parameter is None:
                     node.parameter = (segment[1:-1], _Node())
@@ -60,6 +64,7 @@ class Routes:
                 node = node.literal.setdefault(segment, _Node())
         assert endpoint.verb not in node.verbs, f"{endpoint.verb} {endpoint.path} is there twice"
         node.verbs[endpoint.verb] = endpoint
+        node.tail = endpoint.tail
         if "{" not in endpoint.path:
             self._fixed[endpoint.path] = node.verbs
 

@@ -25,7 +25,7 @@ from kurir.services.views import pruned_document
 MOST_LINES: Final = 10_000
 MOST_BATCH: Final = 64 * 1024 * 1024
 
-_HEADERS: Final = {
+HEADERS: Final = {
     How.CREATED: {},
     How.DUPLICATE: {"Kurir-Duplicate": "true"},
     How.KEPT: {"Kurir-Unique": "kept"},
@@ -84,7 +84,7 @@ async def _answer(call: Call, receipt: Receipt, wait: str | None) -> Answer:
         shown = call.services.inspector.lens().job(job)
     else:
         shown = await call.services.inspector.whole(job)
-    return answers.document(status, shown, {**_HEADERS[receipt.how], "Location": f"/v1/jobs/{shown.id}"})
+    return answers.document(status, shown, {**HEADERS[receipt.how], "Location": f"/v1/jobs/{shown.id}"})
 
 
 def _lines(data: bytes) -> tuple[list[int], list[bytes]]:
@@ -117,7 +117,6 @@ def _of_batch(refusal: Refused, numbers: Sequence[int]) -> Refused:
 
 def _from_headers(topic: str, request: BaseRequest) -> Submission:
     """What the headers of a raw submit say."""
-    trace = _TRACEPARENT.fullmatch(request.headers.get("traceparent", ""))
     return Submission(
         topic=topic,
         content_type=_header(request, "Content-Type"),
@@ -126,8 +125,14 @@ def _from_headers(topic: str, request: BaseRequest) -> Submission:
         priority=_priority(_header(request, "Kurir-Priority")),
         delay=_header(request, "Kurir-Delay"),
         expires_in=_header(request, "Kurir-Expires-In"),
-        correlation_id=trace[1] if trace else None,
+        correlation_id=trace_of(request),
     )
+
+
+def trace_of(request: BaseRequest) -> str | None:
+    """The trace that the client is in the middle of, if it says so (W3C Trace Context)."""
+    trace = _TRACEPARENT.fullmatch(request.headers.get("traceparent", ""))
+    return trace[1] if trace else None
 
 
 def _header(request: BaseRequest, name: str) -> str | None:

@@ -13,7 +13,7 @@ from msgspec import UNSET, Struct
 from kurir.domain import heads, targets
 from kurir.domain.errors import Refused
 from kurir.domain.hours import Hours
-from kurir.domain.job import ADHOC_TOPIC, SERIAL_METHODS
+from kurir.domain.job import ADHOC_TOPIC, OUTBOX_PREFIX, SERIAL_METHODS
 from kurir.domain.peer import Peer
 from kurir.domain.policy import Destination, Needs, Ordering, Topic
 from kurir.domain.submission import Submission
@@ -153,8 +153,8 @@ def _check_target(base: str, path: str, query: str | None) -> None:
 def line_of(owner: int, request: Request, ordering_key: str | None) -> int | None:
     """What must go one by one, in order, as a number.
 
-    An ordering key, a whole topic, or the target of a PUT, PATCH or DELETE (so that an older write never overtakes a
-    newer one). Equal numbers by chance cost speed, never correctness.
+    An ordering key, a whole topic, the target of a PUT, PATCH or DELETE (so that an older write never overtakes a
+    newer one), or whatever the outbox relays to one target. Equal numbers by chance cost speed, never correctness.
     """
     topic = request.topic
     name: tuple[str, ...]
@@ -162,7 +162,7 @@ def line_of(owner: int, request: Request, ordering_key: str | None) -> int | Non
         name = ("key", str(owner), topic.name, ordering_key)
     elif topic.ordering is Ordering.TOPIC:
         name = ("topic", str(owner), topic.name)
-    elif request.method in SERIAL_METHODS and request.destination:
+    elif request.destination and (request.method in SERIAL_METHODS or topic.name.startswith(OUTBOX_PREFIX)):
         return target_line(owner, request.destination, request.target)
     else:
         return None

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from kurir.domain.errors import Refused
 from kurir.domain.instant import Now
-from kurir.domain.job import BodyKind, Job
+from kurir.domain.job import BodyKind, Job, Result
 from kurir.domain.peer import Peer
 from kurir.services.documents import AttemptsDocument, JobDocument, JobsDocument, WhyDocument
 from kurir.services.gates import Gates
@@ -40,6 +40,10 @@ class Inspector:
         """One job with its result. Raises Refused `not_found`."""
         job, result = await self._of(peer, uid, lambda conn, job: look.result(conn, job.id))
         return self.lens().job(job, result_document(result))
+
+    async def ended(self, peer: Peer, uid: bytes) -> tuple[Job, Result | None]:
+        """One job, and what its destination answered in the end. Raises Refused `not_found`."""
+        return await self._of(peer, uid, lambda conn, job: look.result(conn, job.id))
 
     async def whole(self, job: Job) -> JobDocument:
         """A job that is at hand, with its result as far as one is kept."""

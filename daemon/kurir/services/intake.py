@@ -24,10 +24,11 @@ from kurir.domain.job import BodyKind, Job, NewJob, State
 from kurir.domain.peer import Peer
 from kurir.domain.policy import SECOND, OnDead, WhenFull
 from kurir.domain.submission import Submission
-from kurir.services.compose import Composer, content_digest, line_of
+from kurir.services.compose import Composer, Request, content_digest, line_of
 from kurir.services.defects import report
 from kurir.services.dispatcher import Dispatcher
 from kurir.services.gates import Gates
+from kurir.services.registry import Registry
 from kurir.services.storage import Storage
 from kurir.services.timing import due_at, timing
 from kurir.store import amend, bodies
@@ -61,6 +62,9 @@ class Receipt(Struct, frozen=True):
     job: Job | None
 
 
+Compose = Callable[[Registry, Peer], Request]
+"""Makes the request of a job under the configuration of today. Raises Refused."""
+
 _Line = tuple[int, NewJob, Room]
 """A line of a batch, by its number."""
 
@@ -77,10 +81,15 @@ class Intake:
         self.stopping = False
         self.new_lane: Callable[[int], None] = lambda lane: None
 
-    async def submit(self, peer: Peer, submission: Submission, *, body: bytes | None = None) -> Receipt:
-        """Accept one job. `body`: the payload, where it did not come as a member. Raises Refused."""
+    async def submit(
+        self, peer: Peer, submission: Submission, *, body: bytes | None = None, compose: Compose | None = None
+    ) -> Receipt:
+        """Accept one job. `body`: the payload, where it did not come as a member. Raises Refused.
+
+        `compose` makes the request where the submission does not say what it is.
+        """
         try:
-            return await self._submit(peer, submission, body)
+            return await self._submit(peer, submission, body, compose)
         except Refused as refusal:
             self._emit(SubmitRefused(refusal.code, submission.topic or "adhoc"))
             raise
@@ -138,10 +147,10 @@ class Intake:
                 await self._discard_files(new for _, new, _ in prepared)
             raise
 
-    async def _submit(self, peer: Peer, submission: Submission, body: bytes | None) -> Receipt:
+    async def _submit(self, peer: Peer, submission: Submission, body: bytes | None, compose: Compose | None) -> Receipt:
         if (closed := self._closed()) is not None:
             raise closed
-        new, room = await self._prepare(peer, submission, body)
+        new, room = await self._prepare(peer, submission, body, compose)
         try:
             result = await self._storage.promise(partial(insert, new=new, room=room, catalog=self._storage.catalog))
         except Refused as refusal:
@@ -224,11 +233,13 @@ class Intake:
             run = partial(amend.reanchor, now=now, trusted=trusted)
             self._storage.outcome_then(run, lambda _: self._dispatcher.look_again())
 
-    async def _prepare(self, peer: Peer, submission: Submission, body: bytes | None) -> tuple[NewJob, Room]:
+    async def _prepare(
+        self, peer: Peer, submission: Submission, body: bytes | None, compose: Compose | None = None
+    ) -> tuple[NewJob, Room]:
         """Check everything that can be checked without the store, and write a large payload to its file."""
         registry = self._gates.registry
         now, wall = self._clock.now(), self._clock.wall()
-        request = Composer(registry, peer).compose(submission, body)
+        request = compose(registry, peer) if compose else Composer(registry, peer).compose(submission, body)
         topic = request.topic
         uid = new_uid(wall)
         payload = request.body

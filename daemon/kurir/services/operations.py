@@ -251,8 +251,9 @@ class Operations:
         return count
 
     def _known(self, kind: str, name: str) -> None:
-        names = self._gates.registry.topics if kind == "topic" else self._gates.registry.destinations
-        if name not in names and name not in self._paused(kind):
+        registry = self._gates.registry
+        known = registry.topic(name) is not None if kind == "topic" else name in registry.destinations
+        if not known and name not in self._paused(kind):
             raise Refused("not_found", f"cannot find the {kind} {name[:40]}")
 
     def _paused(self, kind: str) -> set[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 
 import msgspec
@@ -49,6 +49,11 @@ class Registry:
     access: Access
     limits: Limits
     retention: Retention
+    outboxes: Mapping[str, Topic] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        implied = (outbox_topic(destination) for destination in self.destinations.values())
+        object.__setattr__(self, "outboxes", {topic.name: topic for topic in implied})
 
     def topic(self, name: str, destination: str = "") -> Topic | None:
         """A topic by name; the implied ones of ad-hoc jobs and of the outbox included. None: not configured."""
@@ -57,9 +62,7 @@ class Registry:
             return found
         if name == ADHOC_TOPIC:
             return Topic(name=name, destination=destination) if self.access.adhoc != "none" else None
-        if name.startswith(OUTBOX_PREFIX) and name[len(OUTBOX_PREFIX) :] in self.destinations:
-            return Topic(name=name, destination=name[len(OUTBOX_PREFIX) :], ordering=Ordering.KEY)
-        return None
+        return self.outboxes.get(name)
 
     def destination(self, lane: Lane) -> Destination | None:
         """Where the jobs of a lane go now. None: its topic or destination is no longer configured."""
@@ -72,6 +75,17 @@ class Registry:
             return None
         # The destination that a job was accepted for counts, not the one that its topic names today.
         return self.destinations.get(lane.destination)
+
+
+def outbox_topic(destination: Destination) -> Topic:
+    """What is relayed to a destination as it came: in order per target, with the destination's own patience."""
+    return Topic(
+        name=OUTBOX_PREFIX + destination.name,
+        destination=destination.name,
+        ordering=Ordering.KEY,
+        allow=destination.outbox,
+        retry=destination.retry,
+    )
 
 
 def health_key(lane: Lane) -> str:

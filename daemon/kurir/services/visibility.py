@@ -14,6 +14,9 @@ def topics_for(registry: Registry, peer: Peer) -> Iterator[Topic]:
     for topic in registry.topics.values():
         if peer.admin or peer.matches(topic.allow) or (topic.local and peer.matches(topic.consumers)):
             yield topic
+    for topic in registry.outboxes.values():
+        if peer.matches(topic.allow) or (peer.admin and topic.allow):
+            yield topic
 
 
 def destinations_for(registry: Registry, peer: Peer) -> frozenset[str]:
@@ -21,5 +24,4 @@ def destinations_for(registry: Registry, peer: Peer) -> frozenset[str]:
     if peer.admin:
         return frozenset(registry.destinations)
     reached = {topic.destination for topic in topics_for(registry, peer)}
-    relayed = {name for name, destination in registry.destinations.items() if peer.matches(destination.outbox)}
-    return frozenset(name for name in registry.destinations if name in reached or name in relayed)
+    return frozenset(name for name in registry.destinations if name in reached)

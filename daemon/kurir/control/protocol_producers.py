@@ -1,0 +1,45 @@
+"""The part of the API's table that is for programs and tools which bring requests or jobs of another making."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from kurir.control.endpoint import Endpoint, Media, Reply, Who
+from kurir.services.documents import JobDocument, PrunedDocument
+
+RELAYED: Final = ("POST", "PUT", "PATCH", "DELETE")
+_REFUSALS: Final = (
+    "malformed",
+    "forbidden",
+    "override_forbidden",
+    "not_found",
+    "idempotency_key_reused",
+    "too_large",
+    "invalid",
+    "request_timeout",
+    "busy",
+    "stopping",
+    "queue_full",
+    "quota_exceeded",
+    "storage_failing",
+    "disk_full",
+)
+
+OUTBOX: Final[tuple[Endpoint, ...]] = tuple(
+    Endpoint(
+        name=f"outbox_{verb.lower()}",
+        verb=verb,
+        path="/v1/outbox/{name}/{target}",
+        tail=True,
+        who=Who.EVERYBODY,
+        summary=f"Keep a {verb} for a destination, as it is. With `Prefer: wait=N` the answer is the destination's own",
+        takes={Media.BYTES: None},
+        headers=("Idempotency-Key", "Prefer", "traceparent"),
+        replies=(
+            Reply(202, (JobDocument,), headers=("Location", "Kurir-Duplicate", "Preference-Applied")),
+            Reply(200, (PrunedDocument,), headers=("Kurir-Duplicate",)),
+        ),
+        refusals=_REFUSALS,
+    )
+    for verb in RELAYED
+)
