@@ -50,12 +50,13 @@ def kurirctl_on_terminal(
     columns: int = 80,
     typed: Sequence[tuple[str, str]] = (),
     more: Mapping[str, str] | None = None,
+    program: Sequence[str] = KURIRCTL,
 ) -> Ended:
     """Run it on a terminal; `typed` are pairs of what to wait for and what to type then. `out` is all that was seen."""
     master, slave = pty.openpty()
     fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
     process = subprocess.Popen(
-        [*KURIRCTL, *arguments],
+        [*program, *arguments],
         stdin=slave,
         stdout=slave,
         stderr=slave,

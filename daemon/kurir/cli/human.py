@@ -80,6 +80,8 @@ def error_words(error: object) -> str:
     status = error.get("status")
     what = f"HTTP {printable(status)}" if status is not None and kind == "http status" else kind
     detail = printable(error.get("detail") or "")
+    if what.startswith("HTTP "):  # said already
+        detail = detail.removeprefix(f"answered {printable(status)}").removeprefix(": ")
     return f"{what}: {detail}" if detail else what
 
 

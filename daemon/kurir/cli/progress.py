@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
+from kurir.cli import screen
 from kurir.cli.screen import wants_colour
 
 
@@ -22,23 +24,28 @@ class _Silent:
 
 
 @contextmanager
-def progress(title: str) -> Iterator[Progress]:
-    """A bar while the block runs; silent without a terminal."""
-    if not sys.stderr.isatty():
+def progress(title: str, *, over: int | None = None) -> Iterator[Progress]:
+    """A bar while the block runs. None without a terminal, or when `over` says that there is but one thing to do."""
+    if not sys.stderr.isatty() or os.environ.get("TERM") == "dumb" or (over is not None and over < 2):
         yield _Silent()
         return
     from rich.console import Console  # noqa: PLC0415 - only where a bar is really drawn
-    from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeRemainingColumn  # noqa: PLC0415 - as above
+    from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeElapsedColumn  # noqa: PLC0415 - as above
     from rich.progress import Progress as Bar  # noqa: PLC0415 - as above
+    from rich.text import Text  # noqa: PLC0415 - as above
 
     console = Console(file=sys.stderr, no_color=not wants_colour(sys.stderr), highlight=False)
-    with Bar(
-        TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn(), console=console
-    ) as bar:
-        task = bar.add_task(title, total=None)
+    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
+    # Output belongs to standard output, which may be a file: rich must not take it.
+    bar = Bar(*columns, console=console, transient=True, redirect_stdout=False, redirect_stderr=False)
+    task = bar.add_task(title, total=over)
 
-        class _Drawn:
-            def to(self, done: int, total: int | None) -> None:
-                bar.update(task, completed=done, total=total)
+    class _Drawn:
+        def to(self, done: int, total: int | None) -> None:
+            bar.update(task, completed=done, total=total)
 
+    def above(line: str) -> None:
+        console.print(Text.from_ansi(line), soft_wrap=True)
+
+    with bar, screen.lines_above(above):
         yield _Drawn()

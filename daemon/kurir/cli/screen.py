@@ -9,7 +9,8 @@ import os
 import shutil
 import sys
 import textwrap
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TextIO
 
@@ -24,6 +25,8 @@ STATE_STYLES: Mapping[str, str] = {
 }
 _ANSI = {"green": "32", "red": "31", "cyan": "36", "yellow": "33", "bright_black": "90", "bold": "1"}
 LABEL_WIDTH = 16
+GAP = 2  # between columns
+NARROWEST = 12  # of a column that may wrap
 
 
 class Styled(NamedTuple):
@@ -61,7 +64,7 @@ def width() -> int:
 
 def say(text: str = "") -> None:
     """A line of output. The caller has made foreign parts `printable`."""
-    sys.stdout.write(text + "\n")
+    _write(sys.stdout, text)
 
 
 def flush() -> None:
@@ -71,7 +74,27 @@ def flush() -> None:
 
 def note(text: str) -> None:
     """A line for the person only: on standard error, so that output stays clean."""
-    sys.stderr.write(text + "\n")
+    _write(sys.stderr, text)
+
+
+@contextmanager
+def lines_above(writer: Callable[[str], None]) -> Iterator[None]:
+    """While something is drawn at the cursor: lines that go to a terminal are written by who draws it."""
+    _above.append(writer)
+    try:
+        yield
+    finally:
+        _above.remove(writer)
+
+
+_above: list[Callable[[str], None]] = []
+
+
+def _write(stream: TextIO, text: str) -> None:
+    if _above and stream.isatty():
+        _above[-1](text)
+    else:
+        stream.write(text + "\n")
 
 
 def say_document(document: object) -> None:
@@ -90,7 +113,7 @@ def details(rows: Iterable[tuple[str, Cell]], indent: int = 0) -> None:
     margin = " " * indent
     for label, cell in rows:
         head = f"{margin}{label:<{LABEL_WIDTH}} "
-        text = cell.text if isinstance(cell, Styled) else cell
+        text = _text(cell)
         room = max(20, width() - len(head))
         lines = textwrap.wrap(text, room, break_on_hyphens=False) if on_terminal() and len(text) > room else [text]
         lines[0] = colour(lines[0], cell.style) if isinstance(cell, Styled) else lines[0]
@@ -98,14 +121,20 @@ def details(rows: Iterable[tuple[str, Cell]], indent: int = 0) -> None:
 
 
 def table(columns: Sequence[Column], rows: Sequence[Sequence[Cell]]) -> None:
-    """A table: laid out by rich on a terminal, plain aligned lines (one per row) in a pipe."""
+    """A table: laid out by rich on a terminal, plain aligned lines (one per row) in a pipe.
+
+    A terminal that is too narrow for the columns gets a block of lines for each row instead.
+    """
     if on_terminal():
+        if not _fits(columns, rows):
+            _stack(columns, rows)
+            return
         from kurir.cli.rich_table import print_table  # noqa: PLC0415 - rich takes longer to import than most commands run
 
         print_table(columns, rows)
         return
     texts = [[column.title for column in columns]]
-    texts += [[cell.text if isinstance(cell, Styled) else cell for cell in row] for row in rows]
+    texts += [[_text(cell) for cell in row] for row in rows]
     widths = [max(len(row[index]) for row in texts) for index in range(len(columns))]
     for row in texts:
         cells = (
@@ -113,6 +142,27 @@ def table(columns: Sequence[Column], rows: Sequence[Sequence[Cell]]) -> None:
             for text, size, column in zip(row, widths, columns, strict=True)
         )
         say("  ".join(cells).rstrip())
+
+
+def _fits(columns: Sequence[Column], rows: Sequence[Sequence[Cell]]) -> bool:
+    """Whether the terminal holds all columns, with at least a little room for those that may wrap."""
+    needed = GAP * (len(columns) - 1)
+    for index, column in enumerate(columns):
+        widest = max([len(column.title), *(len(line) for row in rows for line in _text(row[index]).split("\n"))])
+        needed += widest if column.whole else min(widest, NARROWEST)
+    return needed <= width()
+
+
+def _stack(columns: Sequence[Column], rows: Sequence[Sequence[Cell]]) -> None:
+    for row in rows:
+        head = row[0]
+        say(colour(head.text, head.style) if isinstance(head, Styled) else colour(head, "bold"))
+        titles = (column.title.lower() for column in columns[1:])
+        details(((title, cell) for title, cell in zip(titles, row[1:], strict=True) if _text(cell) not in ("", "-")), 2)
+
+
+def _text(cell: Cell) -> str:
+    return cell.text if isinstance(cell, Styled) else cell
 
 
 def colour(text: str, style: str, stream: TextIO | None = None) -> str:

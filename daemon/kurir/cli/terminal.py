@@ -1,0 +1,111 @@
+"""A whole screen of the terminal, borrowed and given back as it was, however the program ends."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import sys
+import termios
+import tty
+from collections.abc import Sequence
+from types import FrameType
+from typing import Any, Self
+
+_ENTER = "\x1b[?1049h\x1b[?25l"  # a screen of its own, without a cursor
+_LEAVE = "\x1b[?25h\x1b[?1049l"
+_HOME = "\x1b[H"
+_END_OF_LINE = "\x1b[K"
+_END_OF_SCREEN = "\x1b[J"
+_ENDING = (signal.SIGTERM, signal.SIGHUP)
+
+
+class Terminal:
+    """The screen while a command draws on it. Keys come one at a time; Ctrl-C and Ctrl-Z do what they always do."""
+
+    def __init__(self) -> None:
+        self._keyboard: int | None = sys.stdin.fileno() if sys.stdin is not None and sys.stdin.isatty() else None
+        self._mode: list[Any] | None = None
+        self._handlers: dict[int, Any] = {}
+        self._woken, self._waker = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+
+    def __enter__(self) -> Self:
+        self._handlers = {number: signal.signal(number, self._end) for number in _ENDING}
+        self._handlers[signal.SIGWINCH] = signal.signal(signal.SIGWINCH, self._resized)
+        self._handlers[signal.SIGTSTP] = signal.signal(signal.SIGTSTP, self._suspend)
+        try:
+            self._take()
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        for number, handler in self._handlers.items():
+            signal.signal(number, handler)
+        try:
+            self._give_back()
+        except (OSError, termios.error):
+            pass  # the terminal is gone: there is nothing to give it back to
+        finally:
+            os.close(self._woken)
+            os.close(self._waker)
+
+    def draw(self, lines: Sequence[str]) -> None:
+        """Show these lines from the top, and nothing else. No line may be wider than the screen."""
+        text = _HOME + "\r\n".join(line + _END_OF_LINE for line in lines) + _END_OF_SCREEN
+        sys.stdout.write(text)
+        sys.stdout.flush()
+
+    def wake(self) -> None:
+        """End the wait for a key, from any thread."""
+        try:
+            os.write(self._waker, b"!")
+        except BlockingIOError:
+            pass  # it is about to wake already
+        except OSError:
+            pass  # the screen was given back meanwhile
+
+    def key(self, timeout: float) -> str:
+        """What was typed, empty after `timeout` seconds or a `wake`. Raises EOFError when the terminal is gone."""
+        sources = [self._woken] + ([self._keyboard] if self._keyboard is not None else [])
+        ready, _, _ = select.select(sources, [], [], max(0.0, timeout))
+        if self._woken in ready:
+            os.read(self._woken, 4096)
+        if self._keyboard not in ready or self._keyboard is None:
+            return ""
+        try:
+            typed = os.read(self._keyboard, 64)
+        except OSError:
+            typed = b""
+        if not typed:
+            raise EOFError
+        return typed.decode("utf-8", "replace")
+
+    def _take(self) -> None:
+        if self._keyboard is not None:
+            self._mode = termios.tcgetattr(self._keyboard)
+            tty.setcbreak(self._keyboard, termios.TCSADRAIN)
+        sys.stdout.write(_ENTER)
+        sys.stdout.flush()
+
+    def _give_back(self) -> None:
+        if self._mode is not None and self._keyboard is not None:
+            termios.tcsetattr(self._keyboard, termios.TCSADRAIN, self._mode)
+            self._mode = None
+        sys.stdout.write(_LEAVE)
+        sys.stdout.flush()
+
+    def _end(self, number: int, _: FrameType | None) -> None:
+        raise SystemExit(128 + number)
+
+    def _resized(self, *_: object) -> None:
+        self.wake()
+
+    def _suspend(self, *_: object) -> None:
+        self._give_back()
+        signal.signal(signal.SIGTSTP, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGTSTP)  # the process stands still here until it is continued
+        signal.signal(signal.SIGTSTP, self._suspend)
+        self._take()
+        self.wake()
