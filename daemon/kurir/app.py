@@ -319,8 +319,11 @@ class Program:
         )
 
     def _conditions(self) -> Conditions:
+        asked = self.settings.network.source != "none"
         return Conditions(
-            metered_when_unknown=self.settings.network.metered_when_unknown, low_battery=self.settings.power.low_battery
+            network=NetworkFacts(detail="NetworkManager has not answered yet" if asked else "", awaited=asked),
+            metered_when_unknown=self.settings.network.metered_when_unknown,
+            low_battery=self.settings.power.low_battery,
         )
 
     def _services(self, engine: Engine, metrics: Metrics) -> Services:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -28,6 +30,7 @@ from kurir.domain.conditions import (
     reachability,
 )
 from kurir.domain.hours import MINUTES_OF_DAY, Hours
+from kurir.domain.network import dearer, remembering
 from kurir.domain.policy import Needs
 
 CABLE = Link(id="Wired connection 1", type="802-3-ethernet", interface="eth0")
@@ -122,12 +125,27 @@ def test_a_metered_network_holds_what_needs_an_unmetered_one(
     assert held(Needs(network="unmetered"), conditions, place=Place.LOCAL) == []
 
 
-def test_only_known_roaming_holds_what_must_not_roam() -> None:
+def test_roaming_holds_what_must_not_roam_and_so_does_a_mobile_connection_of_which_nobody_says() -> None:
     needs = Needs(network="not_roaming")
-    assert held(needs, Conditions(network=network(MOBILE))) == []
+    assert held(needs, Conditions(network=network(MOBILE, roaming=Roaming.HOME))) == []
     assert held(needs, Conditions(network=network(MOBILE, roaming=Roaming.ROAMING))) == [
         "network: needs a network without roaming; wwan0 is roaming"
     ]
+    unknown = network(MOBILE, roaming_detail="ModemManager is not running")
+    assert held(needs, Conditions(network=unknown)) == [
+        "network: needs a network without roaming; nobody says whether wwan0 is roaming (ModemManager is not running)"
+    ]
+    assert held(needs, Conditions(network=network(CABLE))) == [], "a cable does not roam"
+    by_name = NetworkFacts(kernel=KernelFacts(routes=("wwan0 via 10.0.0.1",), addresses=("wwan0 10.0.0.2",)))
+    assert held(needs, Conditions(network=by_name)) != [], "without NetworkManager a modem is known by its name"
+    assert held(needs, Conditions(network=NetworkFacts(kernel=ROUTED))) == []
+
+
+@pytest.mark.parametrize("need", ["unmetered", "not_roaming", "ssid:x", "vpn", "interface:eth0"])
+def test_a_need_of_the_network_waits_until_networkmanager_has_answered(need: str) -> None:
+    asked = Conditions(network=NetworkFacts(awaited=True, kernel=ROUTED))
+    assert held(Needs(network=need), asked)[0].endswith("NetworkManager has not answered yet")
+    assert held(Needs(), asked) == []
 
 
 def test_a_need_for_a_certain_network_waits_until_it_is_seen() -> None:
@@ -152,6 +170,37 @@ def test_the_interface_that_met_the_need_is_the_one_to_bind_to() -> None:
     assert found == {"any": None, "unmetered": "eth0", "vpn": "wg0", "interface:eth1": "eth1"}
     assert interface_for(Needs(network="ssid:Café Ünïcode"), facts) == "wlan0"
     assert interface_for(Needs(network="unmetered"), NetworkFacts()) is None
+    assert interface_for(Needs(network="unmetered"), NetworkFacts(kernel=ROUTED)) == "eth0", "the kernel's word"
+
+
+def test_under_a_vpn_that_takes_everything_the_tunnel_is_bound_to_and_not_what_carries_it() -> None:
+    tunnelled = KernelFacts(routes=("wg0 from 10.9.0.2",), addresses=("eth0 10.0.0.2", "wg0 10.9.0.2"))
+    facts = network(CABLE, TUNNEL, kernel=tunnelled)
+    assert interface_for(Needs(network="unmetered"), facts) == "wg0"
+    split = network(CABLE, TUNNEL, kernel=ROUTED)
+    assert interface_for(Needs(network="unmetered"), split) == "eth0"
+
+
+def test_the_same_way_out_costs_what_it_cost_when_networkmanager_has_stopped() -> None:
+    known = network(WIFI, metered=Metered.GUESS_YES, kernel=ROUTED)
+    stopped = NetworkFacts(detail="NetworkManager is not running", kernel=ROUTED)
+    assert remembering(known, stopped).metered is Metered.GUESS_YES
+    elsewhere = replace(stopped, kernel=KernelFacts(routes=("eth1 via 10.1.0.1",)))
+    assert remembering(known, elsewhere) == elsewhere, "another network, of which nobody has said anything"
+    assert remembering(known, network(CABLE, metered=Metered.NO, kernel=ROUTED)).metered is Metered.NO
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "both"),
+    [
+        (Metered.NO, Metered.YES, Metered.YES),
+        (Metered.GUESS_NO, Metered.GUESS_YES, Metered.GUESS_YES),
+        (Metered.UNKNOWN, Metered.NO, Metered.NO),
+        (Metered.UNKNOWN, Metered.UNKNOWN, Metered.UNKNOWN),
+    ],
+)
+def test_of_two_words_on_a_network_the_dearer_counts(one: Metered, other: Metered, both: Metered) -> None:
+    assert dearer(one, other) is dearer(other, one) is both
 
 
 @pytest.mark.parametrize(
@@ -165,6 +214,10 @@ def test_the_interface_that_met_the_need_is_the_one_to_bind_to() -> None:
         ("not_low", PowerFacts(supply=Supply.BATTERY, percent=16), False),
         ("not_low", PowerFacts(supply=Supply.BATTERY), False),
         ("not_low", PowerFacts(supply=Supply.EXTERNAL, percent=3), False),
+        ("not_low", PowerFacts(supply=Supply.BATTERY, percent=40, warned=True), True),  # the system's own threshold
+        ("any", PowerFacts(awaited=True), False),
+        ("external", PowerFacts(awaited=True, detail="UPower has not answered"), True),
+        ("not_low", PowerFacts(awaited=True), True),
     ],
 )
 def test_the_battery_holds_what_needs_power(need: str, power: PowerFacts, blocked: bool) -> None:

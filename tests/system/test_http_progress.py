@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from kurir.system.http import Fault, Timeouts, WireReply
+from kurir.system.http import Fault, Timeouts, WireReply, moved_before
 from support.server import Drip, Hang, Raw, Reply, Server, Stage
 from system.http_sending import client, raw_server
 
@@ -213,3 +213,33 @@ async def test_an_early_refusal_is_read_while_the_server_takes_nothing_more() ->
         reply = await http.send(body=b"x" * 16_000_000)
     assert (reply.status, reply.body, reply.request_complete) == (413, b"no", False)
     assert reply.sent_bytes < 16_000_000
+
+
+async def test_a_cancelled_attempt_tells_what_had_moved_and_the_kernel_sends_nothing_more_of_it() -> None:
+    got = 0
+    began, go_on, ended = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    async def reads_some(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal got
+        got += len(await reader.read(20_000))
+        began.set()
+        await go_on.wait()
+        try:
+            while more := await reader.read(1 << 20):
+                got += len(more)
+        except ConnectionResetError:
+            ended.set()
+
+    async with raw_server(reads_some) as http:
+        sending = asyncio.ensure_future(http.send(body=b"x" * 50_000_000))
+        await began.wait()
+        sending.cancel()
+        with pytest.raises(asyncio.CancelledError) as caught:
+            await sending
+        moved = moved_before(caught.value)
+        assert 0 < moved.sent < 1_000_000
+        assert moved.received == 0
+        await asyncio.sleep(0)  # the loop closes the connection in its next turn
+        go_on.set()
+        await ended.wait()
+    assert got <= moved.sent + 65_536, "what was in the kernel's queue was sent all the same"

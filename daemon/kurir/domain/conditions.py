@@ -1,7 +1,8 @@
 """Whether a job's needs are met now, and if not, why, in words for people. Pure.
 
 An unknown fact never holds a job that needs nothing. A job with an explicit need for something that cannot be seen
-(a Wi-Fi name, a VPN, an interface) waits until it is seen.
+(a Wi-Fi name, a VPN, an interface, a mobile connection at home) waits until it is seen, and one that needs anything of
+the network or the power waits until those who are asked at a start have answered.
 """
 
 from __future__ import annotations
@@ -11,7 +12,6 @@ from enum import StrEnum
 
 from kurir.domain.hours import Hours
 from kurir.domain.network import (
-    MOBILE_TYPES,
     Connectivity,
     KernelFacts,
     Link,
@@ -21,10 +21,13 @@ from kurir.domain.network import (
     Reach,
     Roaming,
     State,
+    on_mobile,
     place_of,
     reachability,
+    way_out,
 )
 from kurir.domain.policy import Needs
+from kurir.domain.power import PowerFacts, Supply
 
 __all__ = [
     "Block",
@@ -56,22 +59,6 @@ class MeteredWhenUnknown(StrEnum):
     WWAN = "wwan"  # it does on mobile broadband only
     YES = "yes"
     NO = "no"
-
-
-class Supply(StrEnum):
-    """Where the power comes from."""
-
-    UNKNOWN = "unknown"
-    EXTERNAL = "external"
-    BATTERY = "battery"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PowerFacts:
-    """What is known of the power supply. The default knows nothing."""
-
-    supply: Supply = Supply.UNKNOWN
-    percent: int | None = None  # charge of the battery
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,9 +104,9 @@ def costs_data(conditions: Conditions) -> tuple[bool, str]:
         case Metered.NO | Metered.GUESS_NO:
             return False, network.metered.value
         case _:
-            mobile = network.primary is not None and network.primary.type in MOBILE_TYPES
             assumed = conditions.metered_when_unknown
-            costs = assumed is MeteredWhenUnknown.YES or (assumed is MeteredWhenUnknown.WWAN and mobile)
+            mobile = assumed is MeteredWhenUnknown.WWAN and on_mobile(network)
+            costs = assumed is MeteredWhenUnknown.YES or mobile
             return costs, network.metered.value
 
 
@@ -141,7 +128,7 @@ def interface_for(needs: Needs, facts: NetworkFacts) -> str | None:
     """
     kind, _, name = needs.network.partition(":")
     if kind in ("unmetered", "not_roaming"):
-        return (facts.primary.interface or None) if facts.primary else None
+        return way_out(facts) or None
     if kind == "interface":
         return name
     link = _link_for(kind, name, facts)
@@ -156,28 +143,54 @@ def _link_for(kind: str, name: str, facts: NetworkFacts) -> Link | None:
     return next((link for link in facts.links if link.interface == name), None)
 
 
+_POWER_WORDS = {"external": "external power", "not_low": "a battery that is not low"}
+
+
 def _network_block(need: str, conditions: Conditions) -> Block | None:
     facts = conditions.network
     kind, _, name = need.partition(":")
     reason: str | None
     match kind:
+        case "any":
+            return None
+        case _ if facts.awaited:
+            reason = f"needs {_what(kind, name)}; NetworkManager has not answered yet"
         case "unmetered":
             costs, how = costs_data(conditions)
-            reason = f"needs an unmetered network; {_name(facts.primary)} is metered ({how})" if costs else None
+            reason = f"needs an unmetered network; {_way(facts)} is metered ({how})" if costs else None
         case "not_roaming":
-            abroad = facts.roaming is Roaming.ROAMING
-            reason = f"needs a network without roaming; {_name(facts.primary)} is roaming" if abroad else None
+            reason = _roaming_reason(facts)
         case "ssid":
-            reason = None if _link_for(kind, name, facts) else f"needs the Wi-Fi {name}; {_what_is_up(facts)}"
+            reason = None if _link_for(kind, name, facts) else f"needs {_what(kind, name)}; {_what_is_up(facts)}"
         case "vpn":
-            reason = None if _link_for(kind, name, facts) else f"needs a VPN; {_what_is_up(facts)}"
+            reason = None if _link_for(kind, name, facts) else f"needs {_what(kind, name)}; {_what_is_up(facts)}"
         case "interface":
             kernel_has_it = facts.kernel is not None and name in facts.kernel.interfaces
             met = kernel_has_it or _link_for(kind, name, facts)
-            reason = None if met else f"needs the interface {name}; {_what_is_up(facts)}"
+            reason = None if met else f"needs {_what(kind, name)}; {_what_is_up(facts)}"
         case _:
             reason = None
     return Block("network", reason) if reason else None
+
+
+def _what(kind: str, name: str) -> str:
+    words = {"unmetered": "an unmetered network", "not_roaming": "a network without roaming", "vpn": "a VPN"}
+    return words.get(kind) or (f"the Wi-Fi {name}" if kind == "ssid" else f"the interface {name}")
+
+
+def _roaming_reason(facts: NetworkFacts) -> str | None:
+    """Only a mobile connection roams. One of which nobody says whether it does may cost anything: it waits."""
+    if not on_mobile(facts) or facts.roaming is Roaming.HOME:
+        return None
+    if facts.roaming is Roaming.ROAMING:
+        return f"needs a network without roaming; {_way(facts)} is roaming"
+    why = f" ({facts.roaming_detail})" if facts.roaming_detail else ""
+    return f"needs a network without roaming; nobody says whether {_way(facts)} is roaming{why}"
+
+
+def _way(facts: NetworkFacts) -> str:
+    """The connection that data takes, by the name that people know it by."""
+    return _name(facts.primary) if facts.primary is not None else way_out(facts) or "the network"
 
 
 def _name(link: Link | None) -> str:
@@ -193,13 +206,18 @@ def _what_is_up(facts: NetworkFacts) -> str:
 
 def _power_block(need: str, conditions: Conditions) -> Block | None:
     power = conditions.power
-    if power.supply is not Supply.BATTERY:
+    if need == "any":
         return None
+    if power.awaited:
+        why = f": {power.detail}" if power.detail else ""
+        return Block("power", f"needs {_POWER_WORDS[need]}; what feeds the device is not known{why}")
     charge = "" if power.percent is None else f" ({power.percent} %)"
-    if need == "external":
+    if need == "external" and power.supply is Supply.BATTERY:
         return Block("power", f"needs external power; the device runs on battery{charge}")
-    if need == "not_low" and power.percent is not None and power.percent <= conditions.low_battery:
-        return Block("power", f"needs more than {conditions.low_battery} % of battery{charge}")
+    if need == "not_low" and power.low(conditions.low_battery):
+        if power.percent is not None and power.percent <= conditions.low_battery:
+            return Block("power", f"needs more than {conditions.low_battery} % of battery{charge}")
+        return Block("power", f"needs a battery that is not low; the system says that it is{charge}")
     return None
 
 

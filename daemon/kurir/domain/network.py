@@ -8,7 +8,7 @@ the destination is the truth.
 from __future__ import annotations
 
 import ipaddress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum, IntEnum, StrEnum
 
 
@@ -63,9 +63,11 @@ class Link:
     interface: str = ""
     vpn: bool = False
     ssid: str = ""
+    metered: Metered = Metered.UNKNOWN  # the word of its device
 
 
 MOBILE_TYPES = frozenset({"gsm", "cdma", "wimax", "bluetooth"})
+_MOBILE_NAMES = ("wwan", "ww", "rmnet", "qmapmux", "ccmni")  # what the kernel and udev call modems
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +86,11 @@ class KernelFacts:
         return self.routes or self.addresses
 
     @property
+    def way(self) -> str:
+        """The interface that leads to the Internet; empty if none does."""
+        return self.routes[0].partition(" ")[0] if self.routes else ""
+
+    @property
     def interfaces(self) -> frozenset[str]:
         """The interfaces that have an address."""
         return frozenset(address.partition(" ")[0] for address in self.addresses)
@@ -100,6 +107,8 @@ class NetworkFacts:
     primary: Link | None = None  # the one with the default route; under a VPN: the one that carries it
     links: tuple[Link, ...] = ()  # all that are up, the primary one included
     roaming: Roaming = Roaming.UNKNOWN
+    roaming_detail: str = ""  # why it is not known, for people
+    awaited: bool = False  # NetworkManager is to say it, and has not yet: who needs a certain network waits
     kernel: KernelFacts | None = None  # None: the kernel was not asked
     detail: str = ""  # why nothing is known, for people
 
@@ -112,6 +121,38 @@ class NetworkFacts:
     def vpn(self) -> bool:
         """A VPN is up."""
         return any(link.vpn for link in self.links)
+
+
+def way_out(facts: NetworkFacts) -> str:
+    """The interface over which data leaves the device; empty if nobody says.
+
+    Under a VPN that takes everything it is the tunnel: to bind to what carries it would be to go around it.
+    """
+    way = facts.kernel.way if facts.kernel is not None else ""
+    if facts.primary is None or any(link.vpn and link.interface == way for link in facts.links if way):
+        return way
+    return facts.primary.interface or way
+
+
+def on_mobile(facts: NetworkFacts) -> bool:
+    """Whether data leaves over mobile broadband; without NetworkManager, by the name of the interface."""
+    if facts.primary is not None:
+        return facts.primary.type in MOBILE_TYPES
+    return facts.kernel is not None and facts.kernel.way.startswith(_MOBILE_NAMES)
+
+
+def dearer(one: Metered, other: Metered) -> Metered:
+    """Of two words on the same network the one that costs more: nobody minds data that was not spent."""
+    order = (Metered.YES, Metered.GUESS_YES, Metered.NO, Metered.GUESS_NO, Metered.UNKNOWN)
+    return min(one, other, key=order.index)
+
+
+def remembering(before: NetworkFacts, now: NetworkFacts) -> NetworkFacts:
+    """What still holds when NetworkManager has just stopped: the same way out costs what it cost a moment ago."""
+    gone = now.source == "none" and now.metered is Metered.UNKNOWN and now.primary is None
+    if not gone or before.kernel is None or now.kernel is None or before.kernel.path != now.kernel.path:
+        return now
+    return replace(now, metered=before.metered, primary=before.primary)
 
 
 class Reach(Enum):

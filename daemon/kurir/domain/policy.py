@@ -156,6 +156,11 @@ class Needs:
     power: str = "any"  # any | external | not_low
     hours: str = ""  # HH:MM-HH:MM of local time; empty: always
 
+    @property
+    def any(self) -> bool:
+        """Whether anything is needed at all."""
+        return self.network != "any" or self.power != "any" or bool(self.hours)
+
 
 class Ordering(StrEnum):
     """Which jobs of a topic stand in one line."""

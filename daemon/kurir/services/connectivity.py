@@ -13,7 +13,10 @@ from dataclasses import replace
 
 from kurir.domain.conditions import Conditions, Connectivity, NetworkFacts, Reach, State, costs_data, reachability
 from kurir.domain.events import Emit, NetworkChanged
+from kurir.domain.network import remembering
 from kurir.domain.policy import SECOND
+from kurir.domain.power import PowerFacts
+from kurir.domain.roaming import ModemFacts, roaming_on
 from kurir.services.agenda import Agenda
 
 ASK_EVERY = 5 * SECOND
@@ -41,6 +44,7 @@ class NetworkWatch:
         self._waking = False
         self._asked_at = -ASK_EVERY
         self._asking: asyncio.Task[Connectivity] | None = None
+        self._modems = ModemFacts()
         self.check: Callable[[], Awaitable[Connectivity]] | None = None
         self.changed: Callable[[], None] = lambda: None
         self.reconnected: Callable[[], None] = lambda: None
@@ -56,8 +60,10 @@ class NetworkWatch:
         self._conditions = replace(conditions, network=self._conditions.network, power=self._conditions.power)
 
     def report(self, facts: NetworkFacts) -> None:
-        """What a watcher found out."""
-        before, self._conditions = self._conditions.network, replace(self._conditions, network=facts)
+        """What a watcher of the network found out."""
+        before = self._conditions.network
+        facts = roaming_on(remembering(before, facts), self._modems)
+        self._conditions = replace(self._conditions, network=facts)
         was, now = reachability(before), reachability(facts)
         first, self._known = not self._known, True
         if self._waking and now is Reach.ONLINE:
@@ -72,6 +78,21 @@ class NetworkWatch:
         if first or was is not now or before.connectivity is not facts.connectivity:
             self._tell(facts, now)
         self.changed()
+
+    def report_power(self, facts: PowerFacts) -> None:
+        """What a watcher of the power found out. A percent more or less wakes nobody, unless it makes a difference."""
+        before, self._conditions = self._conditions, replace(self._conditions, power=facts)
+        low = self._conditions.low_battery
+        if _matters(before.power, low) != _matters(facts, low):
+            self.changed()
+
+    def report_modems(self, facts: ModemFacts) -> None:
+        """What a watcher of the modems found out."""
+        self._modems = facts
+        network = roaming_on(self._conditions.network, facts)
+        if network != self._conditions.network:
+            self._conditions = replace(self._conditions, network=network)
+            self.changed()
 
     def resumed(self) -> None:
         """The device was suspended: wait for the network to come back, but not for ever."""
@@ -117,6 +138,11 @@ class NetworkWatch:
         link = facts.primary.interface if facts.primary is not None else "no primary connection"
         detail = f"{facts.source}: connectivity {facts.connectivity}, {link}"
         self._emit(NetworkChanged(reach.value, detail, metered))
+
+
+def _matters(power: PowerFacts, low_battery: int) -> tuple[object, ...]:
+    """What of the power decides over jobs."""
+    return power.supply, power.low(low_battery), power.awaited
 
 
 def _other_way(before: NetworkFacts, now: NetworkFacts) -> bool:

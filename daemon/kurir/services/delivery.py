@@ -10,6 +10,7 @@ import asyncio
 import os
 import random
 import uuid
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import partial
@@ -34,6 +35,7 @@ from kurir.store.catalog import Lane
 from kurir.store.claim import Claimed
 from kurir.store.settle import AttemptRecord, Settled, settle
 from kurir.system.clock import Clock
+from kurir.system.http import moved_before
 
 KEPT_HEADERS = frozenset(
     {
@@ -62,6 +64,7 @@ class _Running:
     probe: bool
     task: asyncio.Task[None] | None = None
     abort: Abort | None = None
+    detail: str = ""  # what else is to be said of the abort
 
 
 class Delivery:
@@ -90,6 +93,7 @@ class Delivery:
         self._random = random.Random()  # noqa: S311 - spreads retries, keeps no secret
         self._pill = os.environ.get(ABORT_ON)
         self.dispatcher: Dispatcher | None = None
+        self.began: Callable[[Job], None] = lambda job: None
 
     @property
     def ambiguous_below(self) -> int:
@@ -116,6 +120,7 @@ class Delivery:
         self._idle.clear()
         running.task = self._group.create_task(self._attempt(running), name=f"attempt-{claimed.job.id}")
         running.task.add_done_callback(partial(self._unbegun, running))
+        self.began(claimed.job)
 
     async def abort(self, job_id: int, why: Abort) -> bool:
         """End an attempt and wait until its outcome is recorded. False if there was none."""
@@ -127,6 +132,13 @@ class Delivery:
             running.task.cancel()
         await asyncio.wait({running.task})
         return True  # its outcome is queued: whatever is written from now on comes after it
+
+    def withdraw(self, job_id: int, detail: str) -> None:
+        """End an attempt because something that its job needs is gone; it is given back to the job."""
+        running = self._running.get(job_id)
+        if running is not None and running.task is not None and running.abort is None:
+            running.abort, running.detail = Abort.NEEDS, f": {detail}"
+            running.task.cancel()
 
     async def drain(self, grace: float, hurry: asyncio.Event) -> None:
         """Let attempts run for up to `grace` seconds or until `hurry`, then interrupt what is left."""
@@ -150,11 +162,12 @@ class Delivery:
             os.abort()
         try:
             sent = await self._exchange.attempt(running.claimed, lane)
-        except asyncio.CancelledError:
+        except asyncio.CancelledError as end:
             if running.abort is None:
                 running.abort = Abort.STOP
             passed = asyncio.get_running_loop().time() - started
-            sent = Sent(Interrupted(running.abort.value, wrote=True), None, passed)
+            moved, why = moved_before(end), f"{running.abort.value}{running.detail}"
+            sent = Sent(Interrupted(why, wrote=True), None, passed, moved.sent, moved.received)
         except Exception as defect:  # noqa: BLE001 - a defect costs this attempt, not every other job; it is reported
             sent = self._broken(job, defect)
         self._finish(running, lane, sent, wall_start)
@@ -164,7 +177,7 @@ class Delivery:
         job = running.claimed.job
         if task.cancelled() and self._running.get(job.id) is running:
             why = running.abort or Abort.STOP
-            sent = Sent(Interrupted(why.value, wrote=False), None)
+            sent = Sent(Interrupted(f"{why.value}{running.detail}", wrote=False), None)
             self._finish(running, self._storage.catalog.by_id[job.lane], sent, self._clock.wall())
 
     @staticmethod

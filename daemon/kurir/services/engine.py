@@ -30,6 +30,7 @@ from kurir.services.registry import Registry
 from kurir.services.storage import Reserve, Storage
 from kurir.services.timekeeping import Timekeeping
 from kurir.services.watchdog import Liveness
+from kurir.services.withdrawal import Withdrawal
 from kurir.store import meta
 from kurir.store.amend import put_holds
 from kurir.store.reader import Reader
@@ -90,6 +91,15 @@ class Engine:
         self.delivery = Delivery(self.storage, self.gates, self.patience, clock, emit, exchange)
         self.dispatcher = Dispatcher(self.storage, self.gates, clock, self.agenda, emit, self.delivery.start)
         self.delivery.dispatcher = self.dispatcher
+        self.withdrawal = Withdrawal(
+            self.gates.needs,
+            opened.catalog,
+            self.agenda,
+            registry=lambda: self.registry,
+            under_way=self.dispatcher.under_way,
+            withdraw=self.delivery.withdraw,
+        )
+        self.delivery.began = self.withdrawal.began
         self.intake = Intake(self.storage, self.gates, self.dispatcher, clock, emit)
         self.operations = Operations(self.storage, self.reader, self.gates, self.dispatcher, self.delivery, clock)
         self.housekeeping = Housekeeping(self.storage, self.reader, self.dispatcher, self.patience, clock, self.agenda)
@@ -140,6 +150,7 @@ class Engine:
         self.storage.disk_reserve = min(registry.limits.disk_reserve, self.storage.disk_size() // 10)
         afresh = self.gates.adopt(registry)
         self.network.adopt(conditions)
+        self.withdrawal.look()
         self.patience.mark()
         if afresh:
             self._outside.sender.reload_trust()
@@ -197,6 +208,7 @@ class Engine:
             self._outside.events.emit(JobChanged(job, State.LEASED, (now - job.accepted_at) / 1000))
 
     def _conditions_changed(self) -> None:
+        self.withdrawal.look()
         self.patience.mark()
         self.dispatcher.look_again()
 

@@ -180,7 +180,9 @@ class Exchange:
 
     def _route(self, lane: Lane, destination: Destination) -> Route:
         gates = self._gates
-        return request.route_of(destination, gates.needs(lane), self._world.conditions().network, gates.registry.access)
+        return request.route_of(
+            destination, gates.needs.of(lane), self._world.conditions().network, gates.registry.access
+        )
 
     async def _send(
         self, wire: WireRequest, job: Job, lane: Lane, destination: Destination, keep: int

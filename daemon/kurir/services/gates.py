@@ -2,30 +2,25 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from msgspec import Struct
 
-from kurir.domain.conditions import Conditions, Reach, blocks, reach_block, reachability
+from kurir.domain.conditions import Conditions
 from kurir.domain.events import DestinationClosed, DestinationHeld, DestinationOpened, DestinationReleased, Emit
 from kurir.domain.health import OPEN, Breaker, Bucket, Gate, Holds, Pass, Standing
-from kurir.domain.hours import Hours
 from kurir.domain.job import Job
 from kurir.domain.outcome import Hold, HoldDestination, Interrupted, Reject, RetryLater, Unreachable, Verdict
-from kurir.domain.policy import MINUTE, SECOND, Destination, Needs, RetryPolicy, Topic
+from kurir.domain.policy import SECOND, Destination, RetryPolicy, Topic
 from kurir.domain.retry import Uniform, delay
-from kurir.services.registry import Registry, health_key, needs_of, place
+from kurir.services.needs import NeedsWatch
+from kurir.services.registry import Registry, health_key
 from kurir.store.catalog import Lane
 from kurir.system.clock import Clock
 
 RECONNECT = "reconnect"
 """The kind of the gate that spreads the first attempts after a reconnect. Young jobs pass it."""
-
-
-MOST_NEEDS = 1_000
-"""Needs that are kept read; a lane whose needs are not is read again."""
 
 
 @dataclass(slots=True)
@@ -79,7 +74,10 @@ class Gates:
     paused_destinations: set[str] = field(default_factory=set)
     health: dict[str, Health] = field(default_factory=dict)
     topics: dict[str, TopicLoad] = field(default_factory=dict)
-    _needs: dict[str, Needs] = field(default_factory=dict)
+    needs: NeedsWatch = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.needs = NeedsWatch(self.clock, self.conditions)
 
     def lane(self, lane: Lane, now: int) -> LaneGate:
         """Whether and how much this lane may send."""
@@ -119,7 +117,7 @@ class Gates:
         if topic is None or destination is None:
             return self._unconfigured(lane)
         health, load = self.health_of(lane, destination), self.load_of(topic)
-        found = self._pauses(lane, topic) + self._unmet(lane, destination, now)
+        found = self._pauses(lane, topic) + self.needs.unmet(lane, destination, now)
         found += [health.holds.gate(now, health.in_flight), health.breaker.gate(now, health.in_flight)]
         found += [bucket.gate(now) for bucket in (health.bucket, load.bucket) if bucket is not None]
         if health.in_flight >= destination.concurrency or (topic.concurrency and load.in_flight >= topic.concurrency):
@@ -258,14 +256,6 @@ class Gates:
             found = self.topics[topic.name] = TopicLoad(Bucket(topic.rate) if topic.rate else None)
         return found
 
-    def needs(self, lane: Lane) -> Needs:
-        found = self._needs.get(lane.needs)
-        if found is None:
-            if len(self._needs) >= MOST_NEEDS:
-                self._needs.clear()  # jobs choose them: they must not pile up
-            found = self._needs[lane.needs] = needs_of(lane.needs)
-        return found
-
     def forget(self, key: str) -> None:
         """No lane of an ad-hoc destination is left."""
         if key not in self.registry.destinations:
@@ -293,7 +283,7 @@ class Gates:
         return [Gate(Pass.SHUT, "parked", f"the {what} is not configured any more")]
 
     def _standing(self, lane: Lane, topic: Topic, destination: Destination, now: int) -> Gate | None:
-        return self._first(self._pauses(lane, topic)) or self._first(self._unmet(lane, destination, now))
+        return self._first(self._pauses(lane, topic)) or self._first(self.needs.unmet(lane, destination, now))
 
     @staticmethod
     def _first(gates: list[Gate]) -> Gate | None:
@@ -306,28 +296,6 @@ class Gates:
         if lane.destination in self.paused_destinations:
             found.append(Gate(Pass.SHUT, "paused", f"the destination {lane.destination} is paused"))
         return found
-
-    def _unmet(self, lane: Lane, destination: Destination, now: int) -> list[Gate]:
-        conditions = self.conditions()
-        where = place(destination)
-        found = []
-        unreachable = reach_block(conditions.network, reachability(conditions.network, where))
-        if unreachable is not None:
-            found.append(Gate(Pass.SHUT, unreachable.kind, unreachable.detail))
-        needs = self.needs(lane)
-        minute = self._local_minute() if needs.hours else None
-        for block in blocks(needs, conditions, local_minute=minute, place=where):
-            until = None
-            if block.kind == "hours" and minute is not None:
-                until = now + Hours.parse(needs.hours).until_change(minute) * MINUTE
-            found.append(Gate(Pass.SHUT, block.kind, block.detail, until))
-        return found
-
-    def _local_minute(self) -> int | None:
-        if not self.clock.trusted():
-            return None
-        local = time.localtime(self.clock.wall() / 1000)
-        return local.tm_hour * 60 + local.tm_min
 
     def _asked_pause(self, health: Health, verdict: RetryLater, now: int) -> tuple[tuple[Hold, str], ...]:
         if not verdict.not_before:
@@ -384,4 +352,4 @@ def _public(lane: Lane) -> str:
     return lane.destination
 
 
-__all__ = ["OPEN", "Ended", "Gates", "Health", "LaneGate", "Reach", "TopicLoad", "network_shut"]
+__all__ = ["OPEN", "Ended", "Gates", "Health", "LaneGate", "TopicLoad", "network_shut"]

@@ -15,29 +15,37 @@ from kurir.domain.policy import Access, Destination, Limits, Needs, Ordering, Re
 from kurir.store.catalog import Lane
 
 
-class _LaneNeeds(msgspec.Struct, frozen=True):
+class _Written(msgspec.Struct, frozen=True):
     network: str = "any"
     power: str = "any"
     hours: str = ""
     urgency: str = "now"
 
 
-_decode = msgspec.json.Decoder(_LaneNeeds)
+@dataclass(frozen=True, slots=True)
+class LaneNeeds:
+    """What the name of a lane says of its jobs."""
+
+    needs: Needs = Needs()
+    urgency: str = "now"
+
+
+_decode = msgspec.json.Decoder(_Written)
 
 
 @lru_cache(maxsize=256)
 def needs_text(needs: Needs, urgency: str) -> str:
     """The canonical form of needs that names a lane."""
-    return msgspec.json.encode(_LaneNeeds(needs.network, needs.power, needs.hours, urgency)).decode()
+    return msgspec.json.encode(_Written(needs.network, needs.power, needs.hours, urgency)).decode()
 
 
-def needs_of(text: str) -> Needs:
-    """The needs of a lane; a text that cannot be read needs nothing."""
+def needs_of(text: str) -> LaneNeeds:
+    """What the name of a lane says; a text that cannot be read needs nothing."""
     try:
         found = _decode.decode(text)
     except msgspec.MsgspecError:
-        return Needs()
-    return Needs(network=found.network, power=found.power, hours=found.hours)
+        return LaneNeeds()
+    return LaneNeeds(Needs(network=found.network, power=found.power, hours=found.hours), found.urgency)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,7 +103,12 @@ def health_key(lane: Lane) -> str:
 
 def place(destination: Destination) -> Place:
     """Whether a destination is on this device, so that no network is needed to reach it."""
-    host = destination.url.split("://", 1)[-1].split("/", 1)[0].rsplit("@", 1)[-1]
+    return _place_of_url(destination.url)
+
+
+@lru_cache(maxsize=512)
+def _place_of_url(url: str) -> Place:
+    host = url.split("://", 1)[-1].split("/", 1)[0].rsplit("@", 1)[-1]
     if host.startswith("["):
         return place_of(host[: host.find("]") + 1])
     return place_of(host.rsplit(":", 1)[0])

@@ -13,9 +13,10 @@ from pathlib import Path
 
 from kurir import __version__
 from kurir.domain import targets
-from kurir.domain.conditions import NetworkFacts, interface_for
+from kurir.domain.conditions import NetworkFacts, Place, interface_for
 from kurir.domain.job import BodyKind, Job
 from kurir.domain.policy import Access, Destination, KeyStyle, Needs
+from kurir.services.registry import place
 from kurir.services.views import instant
 from kurir.store.bodies import FOLDER, name_of
 from kurir.store.claim import Claimed
@@ -53,12 +54,16 @@ def _origin(url: str) -> str:
 
 
 def route_of(destination: Destination, needs: Needs, network: NetworkFacts, access: Access) -> Route:
-    """Which connections a request may use: to this origin, with this trust, over the interface that met the need."""
+    """Which connections a request may use: to this origin, with this trust, over the interface that met the need.
+
+    A network need is about how data leaves the device: what stays on it is bound to no interface.
+    """
+    bound = needs.network != "any" and place(destination) is Place.REMOTE
     return Route(
         origin=_origin(destination.url),
         tls=destination.tls,
         proxy=destination.proxy,
-        interface=interface_for(needs, network) or "",
+        interface=(interface_for(needs, network) or "") if bound else "",
         deny=access.adhoc_deny if destination.adhoc else (),
     )
 

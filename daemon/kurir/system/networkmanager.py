@@ -34,7 +34,7 @@ class NetworkWatcher:
     def __init__(self, bus: SystemBus | None, kernel: KernelNetwork | None = None) -> None:
         self._bus = bus
         self._kernel = kernel
-        self._facts = NetworkFacts(detail="nobody was asked yet")
+        self._facts = NetworkFacts(detail="NetworkManager has not answered yet", awaited=bus is not None)
         self._report: Report | None = None
         self._check: asyncio.Task[Connectivity] | None = None
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from kurir.domain.network import Connectivity, Link, Metered, NetworkFacts, State
+from kurir.domain.network import Connectivity, Link, Metered, NetworkFacts, State, dearer
 from kurir.system.bus_calls import BusLost, call, has_owner
 from kurir.system.netlink import look
 
@@ -32,12 +32,14 @@ async def read_facts(bus: SdBus) -> tuple[NetworkFacts, tuple[str, ...]]:
     manager = await _properties(NetworkManager(bus))
     paths = tuple(path for path in _strings(manager.get("active_connections")) if path != "/")[:MAX_LINKS]
     links = {path: link for path in paths if (link := await _link(bus, path)) is not None}
+    primary = links.get(str(manager.get("primary_connection")))
+    metered = _member(METERED, manager.get("metered"))
     facts = NetworkFacts(
         source="networkmanager",
         state=_state(manager.get("state")),
         connectivity=_connectivity(manager),
-        metered=_member(METERED, manager.get("metered")),
-        primary=links.get(str(manager.get("primary_connection"))),
+        metered=dearer(metered, primary.metered) if primary is not None else metered,
+        primary=primary,
         links=tuple(links[path] for path in sorted(links)),
     )
     return facts, paths
@@ -60,30 +62,31 @@ async def _link(bus: SdBus, path: str) -> Link | None:
         kind = str(active.get("connection_type", ""))
         if active.get("state") != ACTIVATED or kind == "loopback":
             return None
+        device = await _device(bus, active)
         if kind == "vpn":  # its device is the one that carries the tunnel, not the tunnel's own
             interface = await _tunnel(bus, active)
-        else:
-            interface = await _interface(bus, active)
+        else:  # of a modem, another one than its control port
+            interface = str(device.get("ip_interface") or device.get("interface") or "")
         return Link(
             id=str(active.get("id", "")),
             type=kind,
             interface=interface,
             vpn=bool(active.get("vpn")) or kind == "wireguard",
             ssid=await _ssid(bus, str(active.get("specific_object", "/"))) if kind == "802-11-wireless" else "",
+            metered=_member(METERED, device.get("metered")),
         )
     except BusLost:
         return None
 
 
-async def _interface(bus: SdBus, active: Mapping[str, Any]) -> str:
-    """The interface that carries the addresses of a connection: of a modem, another one than its control port."""
+async def _device(bus: SdBus, active: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The device of a connection; nothing where it has none."""
     from sdbus_async.networkmanager import NetworkManagerDeviceInterfaceAsync  # noqa: PLC0415 - see read_facts
 
     devices = _strings(active.get("devices"))
     if not devices:
-        return ""
-    device = await _properties(NetworkManagerDeviceInterfaceAsync.new_proxy(NAME, devices[0], bus))
-    return str(device.get("ip_interface") or device.get("interface") or "")
+        return {}
+    return await _properties(NetworkManagerDeviceInterfaceAsync.new_proxy(NAME, devices[0], bus))
 
 
 async def _tunnel(bus: SdBus, active: Mapping[str, Any]) -> str:

@@ -7,6 +7,7 @@ total timeout) and is imported with the first request, because it is half of the
 
 from kurir.system.http.messages import (
     Fault,
+    Moved,
     Redirects,
     Route,
     Timeouts,
@@ -15,12 +16,14 @@ from kurir.system.http.messages import (
     WireRequest,
     check,
     check_route,
+    moved_before,
 )
 from kurir.system.http.sender import HttpSender
 
 __all__ = [
     "Fault",
     "HttpSender",
+    "Moved",
     "Redirects",
     "Route",
     "Timeouts",
@@ -29,4 +32,5 @@ __all__ = [
     "WireRequest",
     "check",
     "check_route",
+    "moved_before",
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from enum import StrEnum
 from functools import lru_cache
@@ -100,6 +101,18 @@ class WireFault(Struct, frozen=True, kw_only=True):
     seconds: float = 0.0
     peer: str = ""
     certificate_time: bool = False  # the certificate is expired or not yet valid: our clock may be wrong
+
+
+class Moved(Struct, frozen=True):
+    """The bytes that had moved both ways when an attempt was cancelled."""
+
+    sent: int = 0
+    received: int = 0
+
+
+def moved_before(end: asyncio.CancelledError) -> Moved:
+    """What had moved when the cancelled attempt ended; nothing, if it had not got so far."""
+    return end.args[0] if end.args and isinstance(end.args[0], Moved) else Moved()
 
 
 def check(request: WireRequest, route: Route) -> str:

@@ -21,7 +21,7 @@ from kurir.system.http.body import Body, File
 from kurir.system.http.connector import Connector
 from kurir.system.http.faults import EXPECTED, fault
 from kurir.system.http.lookup import Lookups
-from kurir.system.http.messages import Route, WireFault, WireReply
+from kurir.system.http.messages import Moved, Route, WireFault, WireReply
 from kurir.system.http.replies import header_pairs, read_body
 from kurir.system.http.watchdog import CURRENT, Attempt
 from kurir.system.http.wire import Wire
@@ -112,6 +112,12 @@ class Session:
             attempt.replied = True
             reply = await self._reply(attempt, response)
             clean = reply.body_complete and reply.request_complete and reply.status != 101
+        except asyncio.CancelledError as end:
+            if isinstance(attempt.connection, Wire):
+                attempt.pending = attempt.connection.pending()
+                attempt.connection.drop_queue()
+            end.args = (Moved(_sent(attempt), attempt.received()),)  # the same error: who cancels compares its type
+            raise
         except EXPECTED as error:
             return fault(error, attempt, sent=_sent(attempt), seconds=loop.time() - attempt.started)
         else:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import select
+import socket
+import struct
 from typing import TYPE_CHECKING, cast
 
 from aiohttp.client_proto import ResponseHandler
@@ -107,6 +109,12 @@ class Wire(ResponseHandler):
         """The attempt is over; the connection may serve the next one already."""
         if self.user is attempt:
             self.abort()
+
+    def drop_queue(self) -> None:
+        """Let the kernel send nothing more of what it holds once this is closed: nobody may want it to be paid for."""
+        if self._transport is not None and self._descriptor >= 0:
+            linger = struct.pack("ii", 1, 0)
+            self._transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
 
     def abort(self) -> None:
         """Close at once. A polite close would go on sending what is buffered, to a peer that may be gone."""
