@@ -114,8 +114,7 @@ class Session:
             clean = reply.body_complete and reply.request_complete and reply.status != 101
         except asyncio.CancelledError as end:
             if isinstance(attempt.connection, Wire):
-                attempt.pending = attempt.connection.pending()
-                attempt.connection.drop_queue()
+                attempt.pending = attempt.connection.drop_queue()
             end.args = (Moved(_sent(attempt), attempt.received()),)  # the same error: who cancels compares its type
             raise
         except EXPECTED as error:

@@ -110,11 +110,17 @@ class Wire(ResponseHandler):
         if self.user is attempt:
             self.abort()
 
-    def drop_queue(self) -> None:
-        """Let the kernel send nothing more of what it holds once this is closed: nobody may want it to be paid for."""
-        if self._transport is not None and self._descriptor >= 0:
-            linger = struct.pack("ii", 1, 0)
-            self._transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+    def drop_queue(self) -> int:
+        """Let the kernel send nothing more of what it holds once this is closed: nobody may want it to be paid for.
+
+        Returns how many bytes were written and not acknowledged; the library may be closing the connection already.
+        """
+        if self._transport is None or self._descriptor < 0:
+            return 0
+        sock = self._transport.get_extra_info("socket")
+        if sock is not None:  # gone from under TLS already
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        return self._transport.get_write_buffer_size() + unacknowledged(self._descriptor)
 
     def abort(self) -> None:
         """Close at once. A polite close would go on sending what is buffered, to a peer that may be gone."""
