@@ -14,6 +14,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
 KURIRCTL = [sys.executable, "-m", "kurir.cli"]
 LIMIT = 30.0
@@ -42,6 +43,72 @@ def kurirctl(socket: Path | str, *arguments: str, stdin: bytes = b"", more: Mapp
         env=environment(KURIR_SOCKET=str(socket), **(more or {})),
     )
     return Ended(done.returncode, done.stdout.decode(), done.stderr.decode())
+
+
+class OnTerminal:
+    """A command on a terminal of its own that goes on until it ends or is ended; `seen` is all that it drew."""
+
+    def __init__(
+        self,
+        socket: Path | str,
+        *arguments: str,
+        columns: int = 80,
+        rows: int = 24,
+        more: Mapping[str, str] | None = None,
+        program: Sequence[str] = KURIRCTL,
+    ) -> None:
+        self.seen = b""
+        self.terminal, self.slave = pty.openpty()
+        self.resize(columns, rows)
+        self.process = subprocess.Popen(
+            [*program, *arguments],
+            stdin=self.slave,
+            stdout=self.slave,
+            stderr=self.slave,
+            start_new_session=True,
+            preexec_fn=_own_terminal,
+            env=environment(KURIR_SOCKET=str(socket), **(more or {})),
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+        os.close(self.slave)
+        os.close(self.terminal)
+
+    def resize(self, columns: int, rows: int = 24) -> None:
+        fcntl.ioctl(self.terminal, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+
+    def modes(self) -> list[object]:
+        """How the terminal is set."""
+        return termios.tcgetattr(self.slave)
+
+    def type(self, text: str) -> None:
+        os.write(self.terminal, text.encode())
+
+    def read_until(self, wanted: str, *, after: int = 0) -> int:
+        """Read until it has drawn this, at or after a place in `seen`; returns the place behind it."""
+        end = time.monotonic() + LIMIT
+        while (found := self.seen.find(wanted.encode(), after)) < 0:
+            ready, _, _ = select.select([self.terminal], [], [], max(0.0, end - time.monotonic()))
+            assert ready, f"it never drew {wanted!r}:\n{self.seen[after:].decode()}"
+            self.seen += os.read(self.terminal, 65536)
+        return found + len(wanted.encode())
+
+    def ended(self) -> int:
+        """Its exit code, once it has ended; what it drew until then is in `seen`."""
+        code = self.process.wait(LIMIT)
+        while select.select([self.terminal], [], [], 0)[0]:
+            self.seen += os.read(self.terminal, 65536)
+        return code
+
+
+def _own_terminal() -> None:
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 
 
 def kurirctl_on_terminal(

@@ -27,6 +27,7 @@ COMMANDS: Mapping[str, tuple[str, str, str]] = {
     "pause": ("operate", "pause", "Stop sending for a topic or destination."),
     "resume": ("operate", "resume", "Go on sending for a topic or destination."),
     "status": ("status", "status", "Show how the daemon is doing."),
+    "top": ("top", "top", "Watch what is under way, live."),
     "events": ("events", "events", "Follow what happens."),
     "backup": ("operate", "backup", "Make a consistent copy of the store."),
     "ack": ("operate", "ack", "Say that a degraded reason was seen."),

@@ -24,8 +24,9 @@ class Session:
     socket: str | None = None
     json: bool = False
 
-    def client(self, timeout: float = 30.0) -> Client:
-        return kurir.client.Client(self.socket, timeout=timeout)
+    def client(self, timeout: float = 30.0, patience: float = 10.0) -> Client:
+        """A client; `timeout` of one exchange and `patience` with a lost answer in seconds."""
+        return kurir.client.Client(self.socket, timeout=timeout, patience=patience)
 
 
 pass_session = click.make_pass_decorator(Session, ensure=True)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import select
 import signal
+import socket
 import sys
 import termios
 import tty
 from collections.abc import Sequence
+from contextlib import suppress
 from types import FrameType
 from typing import Any, Self
 
@@ -27,7 +29,9 @@ class Terminal:
         self._keyboard: int | None = sys.stdin.fileno() if sys.stdin is not None and sys.stdin.isatty() else None
         self._mode: list[Any] | None = None
         self._handlers: dict[int, Any] = {}
-        self._woken, self._waker = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self._woken, self._waker = socket.socketpair()
+        for end in (self._woken, self._waker):
+            end.setblocking(False)
 
     def __enter__(self) -> Self:
         self._handlers = {number: signal.signal(number, self._end) for number in _ENDING}
@@ -44,35 +48,29 @@ class Terminal:
         for number, handler in self._handlers.items():
             signal.signal(number, handler)
         try:
-            self._give_back()
-        except (OSError, termios.error):
-            pass  # the terminal is gone: there is nothing to give it back to
+            with suppress(OSError, termios.error):  # the terminal is gone: there is nothing to give it back to
+                self._give_back()
         finally:
-            os.close(self._woken)
-            os.close(self._waker)
+            self._waker.close()
+            self._woken.close()
 
     def draw(self, lines: Sequence[str]) -> None:
         """Show these lines from the top, and nothing else. No line may be wider than the screen."""
-        text = _HOME + "\r\n".join(line + _END_OF_LINE for line in lines) + _END_OF_SCREEN
-        sys.stdout.write(text)
+        sys.stdout.write(_HOME + "\r\n".join(line + _END_OF_LINE for line in lines) + _END_OF_SCREEN)
         sys.stdout.flush()
 
     def wake(self) -> None:
         """End the wait for a key, from any thread."""
-        try:
-            os.write(self._waker, b"!")
-        except BlockingIOError:
-            pass  # it is about to wake already
-        except OSError:
-            pass  # the screen was given back meanwhile
+        with suppress(OSError):  # it is about to wake already, or the screen was given back meanwhile
+            self._waker.send(b"!")
 
     def key(self, timeout: float) -> str:
         """What was typed, empty after `timeout` seconds or a `wake`. Raises EOFError when the terminal is gone."""
-        sources = [self._woken] + ([self._keyboard] if self._keyboard is not None else [])
-        ready, _, _ = select.select(sources, [], [], max(0.0, timeout))
-        if self._woken in ready:
-            os.read(self._woken, 4096)
-        if self._keyboard not in ready or self._keyboard is None:
+        woken = self._woken.fileno()
+        ready, _, _ = select.select([woken] if self._keyboard is None else [woken, self._keyboard], [], [], timeout)
+        if woken in ready:
+            self._woken.recv(4096)
+        if self._keyboard is None or self._keyboard not in ready:
             return ""
         try:
             typed = os.read(self._keyboard, 64)

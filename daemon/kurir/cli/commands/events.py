@@ -43,13 +43,14 @@ def events(
     return exits.Exit.OK
 
 
-def event_words(event: Event) -> str:
+def event_words(event: Event, *, colours: bool = True) -> str:
     """An event in one line: when, what, which job, and why if it went badly."""
     at = parse_instant(event.data.get("at"))
     time = at.astimezone().strftime("%H:%M:%S") if at is not None else "--:--:--"
     kind = f"{printable(event.kind):<20}"
     style = _STYLES.get(event.kind.removeprefix("job."))
-    return f"{time}  {screen.colour(kind, style) if style else kind}  {_about(event.data)}".rstrip()
+    shown = screen.colour(kind, style) if style and colours else kind
+    return f"{time}  {shown}  {_about(event.data)}".rstrip()
 
 
 def _about(data: Mapping[str, Any]) -> str:
