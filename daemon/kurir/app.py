@@ -24,32 +24,28 @@ from kurir.domain.conditions import Conditions
 from kurir.domain.errors import ConfigurationError, StateDirectoryError, StoreCorrupt, StoreFailing
 from kurir.domain.events import Emit, Events
 from kurir.domain.instant import Now
-from kurir.domain.network import NetworkFacts
 from kurir.logs import Folding, Level, Logger, LogSubscriber, install_handlers
 from kurir.metrics import Known, Metrics, Snapshot
 from kurir.services.agenda import Agenda
 from kurir.services.engine import Engine, Surroundings
 from kurir.services.figures import Figures
 from kurir.services.opening import Opened, Salvages, open_store
+from kurir.services.outside import Outside
 from kurir.services.registry import Registry
 from kurir.services.views import Lens
 from kurir.services.watchdog import Watchdog
 from kurir.settings.load import load
 from kurir.settings.model import Settings
 from kurir.store.salvage import SalvageReport, salvage
-from kurir.system.bus import SystemBus
 from kurir.system.clock import SystemClock
-from kurir.system.clock_sync import Trust, kernel_synchronised, read_boot_id
+from kurir.system.clock_sync import Trust, read_boot_id
 from kurir.system.filesystem import Reserve, inspect
 from kurir.system.http import HttpSender
 from kurir.system.listener import ControlSocket, open_control
-from kurir.system.login1 import Sleep, SleepWatcher
-from kurir.system.netlink import KernelNetwork, on_link
-from kurir.system.networkmanager import NetworkWatcher
+from kurir.system.netlink import on_link
 from kurir.system.secrets import Secrets
 from kurir.system.service_manager import ServiceManager
 from kurir.system.state_folder import StateLock, require_folder
-from kurir.system.timedate1 import ntp_synchronised
 
 METRICS_PORT = "metrics_port"
 RELOAD = "reload"
@@ -83,10 +79,11 @@ class Program:
         self._stop = asyncio.Event()
         self._hurry = asyncio.Event()
         self._reloaded = asyncio.Event()
-        self._network_news = asyncio.Event()
-        self._watcher: NetworkWatcher | None = None
         self._troubles: dict[str, str] = {}
         self._engine: Engine | None = None
+        self._outside = Outside(
+            self._clock, lambda: self._engine, network=settings.network.source, power=settings.power.source
+        )
         self._figures: Figures | None = None
         self._subscribers: list[Emit] = []
 
@@ -194,9 +191,7 @@ class Program:
             on_link=on_link,
         )
         engine = Engine(opened, outside, self._registry(), self._conditions())
-        if self._watcher is not None:
-            engine.network.check = self._watcher.check_connectivity
-            engine.network.report(self._watcher.facts)
+        self._outside.introduce(engine)
         self._adopt(engine)
         self._engine, self._figures = engine, Figures(engine, self._clock)
         return engine
@@ -243,28 +238,10 @@ class Program:
         self._log.warning("the damaged database is kept", file=str(report.file), kept=report.kept, lost=report.lost)
 
     async def _watch_outside(self) -> None:
-        """Follow the clocks, the network, sleep and the files of secrets. Each of them may be missing."""
-        source = self.settings.network.source
-        bus = SystemBus() if source != "none" else None
-        self._watcher = NetworkWatcher(bus, KernelNetwork())
-        if self._engine is not None:
-            self._engine.network.check = self._watcher.check_connectivity
+        """Follow the world and the files of secrets."""
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._clock.run(), name="clock")
-            if bus is not None and kernel_synchronised() is None:
-                group.create_task(self._ask_timedate(bus), name="timedate1")
-            group.create_task(self._watcher.run(self._network_changed), name="network")
+            group.create_task(self._outside.run(), name="world")
             group.create_task(self._follow_secrets(), name="secrets")
-            if bus is not None:
-                group.create_task(SleepWatcher(bus).run(self._sleep_changed), name="sleep")
-
-    async def _ask_timedate(self, bus: SystemBus) -> None:
-        """A sandbox hides the kernel's word on the clock: take that of the time service, at each change of network."""
-        while not self._clock.trusted():
-            if await ntp_synchronised(bus):
-                self._clock.vouch()
-            self._network_news.clear()
-            await self._network_news.wait()
 
     async def _follow_secrets(self) -> None:
         """Hear of replaced secrets; begin anew after each reload."""
@@ -319,11 +296,8 @@ class Program:
         )
 
     def _conditions(self) -> Conditions:
-        asked = self.settings.network.source != "none"
         return Conditions(
-            network=NetworkFacts(detail="NetworkManager has not answered yet" if asked else "", awaited=asked),
-            metered_when_unknown=self.settings.network.metered_when_unknown,
-            low_battery=self.settings.power.low_battery,
+            metered_when_unknown=self.settings.network.metered_when_unknown, low_battery=self.settings.power.low_battery
         )
 
     def _services(self, engine: Engine, metrics: Metrics) -> Services:
@@ -353,15 +327,6 @@ class Program:
 
     def _grace(self) -> float:
         return self.settings.daemon.stop_grace / 1000
-
-    def _network_changed(self, facts: NetworkFacts) -> None:
-        self._network_news.set()
-        if self._engine is not None:
-            self._engine.network.report(facts)
-
-    def _sleep_changed(self, state: Sleep) -> None:
-        if self._engine is not None:
-            self._engine.sleeping(state)
 
     def _secrets_changed(self, names: frozenset[str]) -> None:
         if self._engine is not None:

@@ -89,6 +89,7 @@ async def list_destinations(call: Call) -> Answer:
 async def get_status(call: Call) -> Answer:
     """How the daemon is doing."""
     services = call.services
+    await services.look_at_power()
     return answers.document(
         200, await services.situation.status(call.peer, services.inspector.lens(), services.in_flight())
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,6 +32,7 @@ class Services:
     storage: Storage
     folder: Path
     in_flight: Callable[[], int]
+    look_at_power: Callable[[], Awaitable[None]]
     metrics: Callable[[], bytes]
 
     @property
@@ -57,5 +58,6 @@ def services_of(
         storage=engine.storage,
         folder=engine.storage.folder,
         in_flight=lambda: engine.dispatcher.in_flight,
+        look_at_power=engine.look_at_power,
         metrics=metrics,
     )

@@ -210,10 +210,13 @@ class NetworkDocument(Struct, frozen=True, kw_only=True):
 
 
 class PowerDocument(Struct, frozen=True):
-    """What is known of the power supply."""
+    """What is known of the power supply, and who says so. `low`: the battery is at its limit, or so the system says."""
 
     supply: str
     percent: int | None
+    low: bool
+    source: str
+    detail: str
 
 
 class ClockDocument(Struct, frozen=True):

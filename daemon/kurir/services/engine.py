@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -71,6 +71,7 @@ class Engine:
         self.registry = registry
         self.secrets: Secrets | None = None
         self.spread = 0
+        self.look_at_power: Callable[[], Awaitable[None]] = _no_look
         self.agenda = Agenda(clock, emit)
         self.reader = Reader(outside.folder)
         writer = Writer(opened.conn, opened.tally)
@@ -236,3 +237,7 @@ class Engine:
 def _remembered(tx: Tx) -> tuple[list[tuple[str, str]], list[tuple[str, str, str, int, int, int]]]:
     meta.touch(tx)
     return tx.conn.execute(_TABLES["pauses"]).fetchall(), tx.conn.execute(_TABLES["holds"]).fetchall()
+
+
+async def _no_look() -> None:
+    """Nobody can be asked."""

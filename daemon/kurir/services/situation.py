@@ -85,7 +85,7 @@ class Situation:
             oldest_pending_age=max(ages, default=None),
             in_flight=in_flight if owner is None else sum(n for (_, who), n in seen.leased.items() if who == owner),
             network=network_document(conditions),
-            power=PowerDocument(conditions.power.supply.value, conditions.power.percent),
+            power=power_document(conditions),
             clock=ClockDocument(instant(lens.now.wall), self._clock.trusted()),
             degraded=self._degraded(seen.degraded),
             store=self._store(seen.size) if peer.admin else UNSET,
@@ -138,6 +138,13 @@ def network_document(conditions: Conditions) -> NetworkDocument:
         links=[link.interface or link.id for link in facts.links],
         detail=facts.detail,
     )
+
+
+def power_document(conditions: Conditions) -> PowerDocument:
+    """What is known of the power supply."""
+    facts = conditions.power
+    low = facts.low(conditions.low_battery)
+    return PowerDocument(facts.supply.value, facts.percent, low, facts.source, facts.detail)
 
 
 def _sum(topics: Iterable[TopicCountsDocument]) -> CountsDocument:

@@ -126,7 +126,10 @@ class NetworkTable(msgspec.Struct, frozen=True, kw_only=True):
 class PowerTable(msgspec.Struct, frozen=True, kw_only=True):
     """Where news of the battery comes from."""
 
-    source: Annotated[Literal["auto", "upower", "none"], Meta(description="Who is asked.")] = "auto"
+    source: Annotated[
+        Literal["auto", "upower", "none"],
+        Meta(description="Who is asked; auto: UPower, or the kernel where it does not run; none: power needs are met."),
+    ] = "auto"
     low_battery: Annotated[int, Meta(ge=0, le=100, description="Percent at which the battery is low.")] = 15
 
 

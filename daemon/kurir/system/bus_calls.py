@@ -50,49 +50,66 @@ def in_words(error: Exception) -> str:
 
 @asynccontextmanager
 async def signals(
-    bus: SdBus, service: str, path: str, interface: str, member: str, callback: Callable[[Any], None]
+    bus: SdBus,
+    service: str,
+    path: str,
+    interface: str,
+    member: str,
+    callback: Callable[[Any], None],
+    *,
+    first: str | None = None,
 ) -> AsyncIterator[None]:
-    """Within the context, call back with the contents of each such signal."""
+    """Within the context, call back with the contents of each such signal; with `first`, of those it is the first of.
+
+    sdbus cannot ask for less than every signal of a kind, each of which would wake us. So the wide rule that it has set
+    is taken back at the bus, and a narrow one is set in its place.
+    """
     from sdbus import SdBusBaseError  # noqa: PLC0415 - not everywhere, see kurir.system.bus
 
     def on_message(message: SdBusMessage) -> None:
-        callback(message.get_contents())
+        contents = message.get_contents()
+        if first is None or contents[0] == first:
+            callback(contents)
 
     try:
         slot = await bus.match_signal_async(service, path, interface, member, on_message)
     except SdBusBaseError as error:
         raise BusLost(f"cannot listen to {member}: {in_words(error)}") from error
     try:
-        yield
+        if first is None:
+            yield
+        else:
+            async with _narrowed(bus, f"sender='{service}',path='{path}',interface='{interface}'", member, first):
+                yield
     finally:
         slot.close()
 
 
 @asynccontextmanager
-async def owner_changes(bus: SdBus, name: str, callback: Callable[[bool], None]) -> AsyncIterator[None]:
-    """Within the context, call back when somebody takes the name (True) or nobody has it any more (False).
+async def _narrowed(bus: SdBus, where: str, member: str, first: str) -> AsyncIterator[None]:
+    wide = f"type='signal',{where},member='{member}'"
+    narrow = f"{wide},arg0='{first}'"
+    await call(bus, *DBUS, "AddMatch", "s", narrow)
+    with suppress(BusLost):  # a bus that words its rules otherwise: then we are only woken more often
+        await call(bus, *DBUS, "RemoveMatch", "s", wide)
+    try:
+        yield
+    finally:
+        with suppress(BusLost, TimeoutError):
+            async with asyncio.timeout(1):
+                await call(bus, *DBUS, "RemoveMatch", "s", narrow)
 
-    sdbus can only ask for the changes of every name, which would wake us for each program that joins or leaves the
-    bus. So the wide rule that it has set is taken back at the bus, and a narrow one is set in its place.
-    """
+
+@asynccontextmanager
+async def owner_changes(bus: SdBus, name: str, callback: Callable[[bool], None]) -> AsyncIterator[None]:
+    """Within the context, call back when somebody takes the name (True) or nobody has it any more (False)."""
 
     def on_change(change: tuple[str, str, str]) -> None:
-        if change[0] == name:
-            callback(bool(change[2]))
+        callback(bool(change[2]))
 
     service, path, interface = DBUS
-    wide = f"type='signal',sender='{service}',path='{path}',interface='{interface}',member='NameOwnerChanged'"
-    narrow = f"{wide},arg0='{name}'"
-    async with signals(bus, service, path, interface, "NameOwnerChanged", on_change):
-        await call(bus, *DBUS, "AddMatch", "s", narrow)
-        with suppress(BusLost):  # a bus that words its rules otherwise: then we are only woken more often
-            await call(bus, *DBUS, "RemoveMatch", "s", wide)
-        try:
-            yield
-        finally:
-            with suppress(BusLost, TimeoutError):
-                async with asyncio.timeout(1):
-                    await call(bus, *DBUS, "RemoveMatch", "s", narrow)
+    async with signals(bus, service, path, interface, "NameOwnerChanged", on_change, first=name):
+        yield
 
 
 async def has_owner(bus: SdBus, name: str) -> bool:

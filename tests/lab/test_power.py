@@ -1,0 +1,248 @@
+"""The power supply, told by a mock UPower (python-dbusmock) on a private bus; without it, by files in place of /sys."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from kurir.domain.power import PowerFacts, Supply
+from kurir.system.bus import SystemBus
+from kurir.system.bus_calls import call, has_owner
+from kurir.system.uevents import SupplyChanges, is_about_power
+from kurir.system.upower import DEVICE, DISPLAY, NAME, ROOT, PowerSource, PowerWatcher
+from support.nmlab import PrivateBus, missing, missing_mocks
+
+pytestmark = pytest.mark.lab
+
+MOCK = "org.freedesktop.DBus.Mock"
+CHARGING, DISCHARGING, PENDING_CHARGE = 1, 2, 5
+
+
+@pytest.fixture(autouse=True)
+def possible() -> None:
+    if reason := missing() or missing_mocks():
+        pytest.skip(reason)
+
+
+class Watched:
+    """A watcher of power, and everything that it reported."""
+
+    def __init__(self, address: str, source: PowerSource, supplies: Path) -> None:
+        self.bus = SystemBus(address)
+        self.watcher = PowerWatcher(source, self.bus, supplies)
+        self.reports: list[PowerFacts] = []
+        self._changed = asyncio.Event()
+
+    def report(self, facts: PowerFacts) -> None:
+        self.reports.append(facts)
+        self._changed.set()
+
+    async def until(self, condition: Callable[[PowerFacts], object]) -> PowerFacts:
+        try:
+            async with asyncio.timeout(10):
+                while not condition(self.watcher.facts):
+                    self._changed.clear()
+                    await self._changed.wait()
+        except TimeoutError:
+            raise AssertionError(self.reports) from None
+        return self.watcher.facts
+
+    async def supply(self, supply: Supply, percent: int | None = None) -> PowerFacts:
+        return await self.until(
+            lambda facts: facts.source == "upower" and facts.supply is supply and percent in (None, facts.percent)
+        )
+
+    async def set(self, interface: str, path: str, **properties: tuple[str, object]) -> None:
+        """Let the mock change properties, and tell."""
+        async with asyncio.timeout(10):
+            while self.bus.connection is None or not await has_owner(self.bus.connection.bus, NAME):
+                await asyncio.sleep(0.01)
+            bus = self.bus.connection.bus
+            await call(bus, NAME, path, MOCK, "UpdateProperties", "sa{sv}", interface, properties)
+
+    async def plug(self, in_: bool) -> None:
+        await self.set(NAME, ROOT, OnBattery=("b", not in_))
+
+    async def battery(self, percent: float, state: int = DISCHARGING, warning: int = 1) -> None:
+        await self.set(
+            *(DEVICE, DISPLAY),
+            IsPresent=("b", True),
+            Percentage=("d", percent),
+            State=("u", state),
+            WarningLevel=("u", warning),
+            Type=("u", 2),
+        )
+
+
+@asynccontextmanager
+async def watched(
+    address: str, source: PowerSource = PowerSource.AUTO, supplies: Path = Path("/nonexistent")
+) -> AsyncIterator[Watched]:
+    here = Watched(address, source, supplies)
+    task = asyncio.create_task(here.watcher.run(here.report))
+    try:
+        yield here
+    finally:
+        task.cancel()
+        await asyncio.wait([task])
+        here.bus.close()
+
+
+def battery_of_files(folder: Path, status: str, capacity: int) -> None:
+    """A battery as the kernel shows one; a kernel with a battery cannot be had here."""
+    battery = folder / "BAT0"
+    battery.mkdir(parents=True, exist_ok=True)
+    values = {"type": "Battery", "status": status, "capacity": str(capacity), "capacity_level": "Normal"}
+    for name, value in values.items():
+        (battery / name).write_text(f"{value}\n")
+
+
+async def test_plugging_and_unplugging_are_reported_with_the_charge(tmp_path: Path) -> None:
+    with PrivateBus(tmp_path) as private:
+        private.start_mock("upower")
+        async with watched(private.address) as here:
+            await here.battery(80.0, CHARGING)
+            await here.supply(Supply.EXTERNAL)
+            await here.plug(False)
+            await here.battery(79.0)
+            await here.supply(Supply.BATTERY, 79)
+            await here.battery(14.0)
+            assert (await here.supply(Supply.BATTERY, 14)).low(15)
+            await here.plug(True)
+            await here.supply(Supply.EXTERNAL)
+
+
+async def test_a_charge_limit_and_the_systems_warning_are_heard(tmp_path: Path) -> None:
+    with PrivateBus(tmp_path) as private:
+        private.start_mock("upower")
+        async with watched(private.address) as here:
+            await here.plug(False)
+            await here.battery(60.0)
+            await here.supply(Supply.BATTERY, 60)
+            await here.battery(60.0, PENDING_CHARGE)
+            await here.supply(Supply.EXTERNAL)
+            await here.battery(30.0, DISCHARGING, 3)
+            assert (await here.supply(Supply.BATTERY, 30)).low(15)
+
+
+async def test_a_box_without_a_battery_has_external_power(tmp_path: Path) -> None:
+    with PrivateBus(tmp_path) as private:
+        private.start_mock("upower")
+        async with watched(private.address) as here:
+            await here.supply(Supply.EXTERNAL)
+            assert here.watcher.facts.percent is None
+        private.stop("mock upower")
+        async with watched(private.address) as here:
+            facts = await here.until(lambda facts: facts.source == "kernel")
+            assert facts.supply is Supply.EXTERNAL
+
+
+async def test_on_external_power_no_percent_wakes_anybody_and_it_is_read_when_asked(tmp_path: Path) -> None:
+    with PrivateBus(tmp_path) as private:
+        private.start_mock("upower")
+        async with watched(private.address) as here:
+            await here.battery(50.0, CHARGING)
+            await here.plug(True)
+            await here.supply(Supply.EXTERNAL)
+            await here.watcher.look()
+            before = len(here.reports)
+            for percent in range(51, 71):
+                await here.battery(float(percent), CHARGING)
+            await asyncio.sleep(0.2)  # what is measured is that nothing happens
+            assert len(here.reports) == before
+            await here.watcher.look()
+            assert here.watcher.facts.percent == 70
+
+
+async def test_an_older_upower_without_a_display_device_is_understood(tmp_path: Path) -> None:
+    with PrivateBus(tmp_path) as private:
+        private.start_mock("upower")
+        async with watched(private.address) as here:
+            await here.supply(Supply.EXTERNAL)
+            assert here.bus.connection is not None
+            arguments = ("bat0", "Mock", 7.0, 600)
+            await call(here.bus.connection.bus, NAME, ROOT, MOCK, "AddDischargingBattery", "ssdx", *arguments)
+            await here.plug(False)
+            await here.supply(Supply.BATTERY, 7)
+
+
+async def test_without_upower_the_kernel_is_asked_and_upower_takes_over_when_it_comes(tmp_path: Path) -> None:
+    supplies = tmp_path / "power_supply"
+    battery_of_files(supplies, "Discharging", 42)
+    with PrivateBus(tmp_path / "bus") as private:
+        async with watched(private.address, supplies=supplies) as here:
+            facts = await here.until(lambda facts: facts.source == "kernel")
+            assert (facts.supply, facts.percent) == (Supply.BATTERY, 42)
+            battery_of_files(supplies, "Charging", 43)
+            await here.watcher.look()
+            assert (here.watcher.facts.supply, here.watcher.facts.percent) == (Supply.EXTERNAL, 43)
+            private.start_mock("upower")
+            await here.plug(False)
+            await here.supply(Supply.BATTERY)
+            private.kill("mock upower")
+            facts = await here.until(lambda facts: facts.source == "kernel")
+            assert facts.supply is Supply.EXTERNAL
+
+
+async def test_only_upower_is_asked_where_that_is_configured_and_power_needs_wait_without_it(tmp_path: Path) -> None:
+    supplies = tmp_path / "power_supply"
+    battery_of_files(supplies, "Charging", 42)
+    with PrivateBus(tmp_path / "bus") as private:
+        async with watched(private.address, PowerSource.UPOWER, supplies) as here:
+            facts = await here.until(lambda facts: facts.detail == "UPower is not running")
+            assert (facts.awaited, facts.supply) == (True, Supply.UNKNOWN)
+
+
+async def test_a_bus_that_dies_leaves_the_kernels_word_and_is_followed_when_it_is_back(tmp_path: Path) -> None:
+    with PrivateBus(tmp_path) as private:
+        private.start_mock("upower")
+        async with watched(private.address) as here:
+            await here.plug(False)
+            await here.supply(Supply.BATTERY)
+            private.kill("dbus")
+            facts = await here.until(lambda facts: facts.source == "kernel")
+            assert facts.supply is Supply.EXTERNAL
+            private.stop("mock upower")
+            private.start_bus()
+            private.start_mock("upower")
+            await here.plug(False)
+            await here.supply(Supply.BATTERY)
+
+
+async def test_nobody_is_asked_where_that_is_configured(tmp_path: Path) -> None:
+    with PrivateBus(tmp_path) as private:
+        private.start_mock("upower")
+        async with watched(private.address, PowerSource.NONE) as here:
+            await here.until(lambda facts: facts.detail == "nobody is asked")
+            assert here.bus.connection is None
+
+
+async def test_the_kernels_news_of_a_power_supply_are_heard_and_no_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    trigger = Path("/sys/class/net/lo/uevent")
+    if not os.access(trigger, os.W_OK):
+        pytest.skip("/sys is read-only here: no uevent can be caused")
+    heard: list[bytes] = []
+    judged = asyncio.Event()
+
+    def judge(message: bytes) -> bool:
+        heard.append(message)
+        judged.set()
+        return is_about_power(message)
+
+    monkeypatch.setattr("kurir.system.uevents.is_about_power", judge)
+    called: list[None] = []
+    changes = SupplyChanges(lambda: called.append(None))
+    try:
+        trigger.write_text("change")
+        async with asyncio.timeout(5):
+            await judged.wait()
+    finally:
+        changes.close()
+    assert any(b"SUBSYSTEM=net" in message for message in heard)
+    assert called == [], "it was about something else"
+    assert is_about_power(heard[0].replace(b"SUBSYSTEM=net", b"SUBSYSTEM=power_supply"))
