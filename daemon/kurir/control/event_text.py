@@ -20,6 +20,7 @@ from kurir.domain.events import (
     JobAccepted,
     JobChanged,
     JobClaimed,
+    JobProgress,
     NetworkChanged,
     StoreDegraded,
     StoreRecovered,
@@ -33,6 +34,7 @@ _NAMES: Final[dict[type, str]] = {
     JobAccepted: "job.accepted",
     JobClaimed: "job.claimed",
     AttemptEnded: "job.attempted",
+    JobProgress: "job.progress",
     Dropped: "dropped",
     DestinationOpened: "destination.opened",
     DestinationClosed: "destination.closed",
@@ -105,7 +107,7 @@ def name_of(event: Event) -> str | None:
 
 def _job_of(event: Event) -> Job | None:
     match event:
-        case JobAccepted() | JobClaimed() | AttemptEnded() | JobChanged() | Dropped():
+        case JobAccepted() | JobClaimed() | AttemptEnded() | JobChanged() | JobProgress() | Dropped():
             return event.job
         case _:
             return None
@@ -120,6 +122,8 @@ def _data(event: Event, wall_at: int, lens: Lens) -> dict[str, object]:
     match event:
         case AttemptEnded():
             data |= {"verdict": event.verdict, "status": event.status, "seconds": event.seconds, "error": event.error}
+        case JobProgress():
+            data |= {"percent": event.percent, "text": event.text}
         case JobChanged():
             data |= {"was": event.was.value}
         case Dropped():

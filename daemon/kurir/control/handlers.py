@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from kurir.control import acting, answers, looking, openapi, relaying, submitting
+from kurir.control import acting, answers, consuming, looking, openapi, relaying, submitting
 from kurir.control.answers import Answer
 from kurir.control.call import Call, Handler
 from kurir.control.protocol_producers import OUTBOX
@@ -46,6 +46,11 @@ HANDLERS: Final[Mapping[str, Handler]] = {
         acting.resume_destination,
         acting.acknowledge,
         acting.backup,
+        consuming.lease_jobs,
+        consuming.ack_lease,
+        consuming.nack_lease,
+        consuming.extend_lease,
+        consuming.report_progress,
         describe,
     )
 } | {endpoint.name: relaying.relay for endpoint in OUTBOX}

@@ -8,6 +8,7 @@ import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from kurir.domain.job import ErrorKind, State
+from kurir.services.consumers import MOST_AT_ONCE
 
 Duration = Annotated[str, Meta(pattern=r"^[0-9]{1,15}(ms|s|m|h|d)$", examples=["30s"])]
 Name = Annotated[str, Meta(min_length=1, max_length=512)]
@@ -75,6 +76,35 @@ class DeadLetters(Struct, frozen=True, forbid_unknown_fields=True):
     destination: Name | None = None
     error_kind: ErrorKind | None = None
     before: Annotated[str, Meta(max_length=64)] | None = None
+
+
+class LeaseWanted(Struct, frozen=True, forbid_unknown_fields=True):
+    """How many jobs at most, for how long (the topic's `lease` if nothing is said), and how long to wait for one."""
+
+    max: Annotated[int, Meta(ge=1, le=MOST_AT_ONCE)] = 1
+    lease: Duration | None = None
+    wait: Duration | None = None
+
+
+class NotDone(Struct, frozen=True, forbid_unknown_fields=True):
+    """Why a job could not be done, and whether another try may help. `delay`: before that, instead of a backoff."""
+
+    error: Annotated[str, Meta(max_length=4096)] = "the consumer gave no reason"
+    retry: bool = True
+    delay: Duration | None = None
+
+
+class Extension(Struct, frozen=True, forbid_unknown_fields=True):
+    """How long the lease goes on, from now."""
+
+    lease: Duration
+
+
+class Progress(Struct, frozen=True, forbid_unknown_fields=True):
+    """How far a consumer is with a job."""
+
+    percent: Annotated[float, Meta(ge=0, le=100)] | None = None
+    text: Annotated[str, Meta(max_length=1000)] | None = None
 
 
 class Backup(Struct, frozen=True, forbid_unknown_fields=True):

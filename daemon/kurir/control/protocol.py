@@ -27,6 +27,7 @@ from kurir.control.parameters import (
     Submitting,
     Waiting,
 )
+from kurir.control.protocol_consumers import CONSUMERS
 from kurir.control.protocol_producers import OUTBOX
 from kurir.domain.submission import Edit, Submission
 from kurir.services.documents import (
@@ -239,6 +240,7 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
         summary="List the destinations that one may use",
         replies=_shows(DestinationsDocument),
     ),
+    *CONSUMERS,
     _switch("pause", "topic", "Send nothing of a topic"),
     _switch("resume", "topic", "Send the jobs of a topic again"),
     _switch("pause", "destination", "Send nothing to a destination"),

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kurir.domain.policy import Limits
+from kurir.services.consumers import Consumers
 from kurir.services.engine import Engine
 from kurir.services.gates import Gates
 from kurir.services.inspector import Inspector
@@ -25,6 +26,7 @@ class Services:
 
     intake: Intake
     operations: Operations
+    consumers: Consumers
     inspector: Inspector
     situation: Situation
     liveness: Liveness
@@ -49,6 +51,7 @@ def services_of(
     return Services(
         intake=engine.intake,
         operations=engine.operations,
+        consumers=engine.consumers,
         inspector=Inspector(engine.storage, engine.reader, engine.gates, clock, explainer),
         situation=Situation(
             engine.storage, engine.reader, engine.network.conditions, clock, version=version, troubles=troubles

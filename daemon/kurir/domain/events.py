@@ -53,9 +53,17 @@ class JobChanged(Struct, frozen=True):
     age: float  # seconds since it was accepted, on device time
 
 
+class JobProgress(Struct, frozen=True):
+    """A local consumer says how far it is with a job."""
+
+    job: Job
+    percent: float | None
+    text: str | None
+
+
 @dataclass(frozen=True, slots=True)
 class LeaseLost:
-    """An outcome came when its lease was over already: it changed nothing."""
+    """A lease was over before its holder said what became of the job; what it says from then on changes nothing."""
 
     topic: str
 
@@ -139,6 +147,7 @@ Event = (
     | JobClaimed
     | AttemptEnded
     | JobChanged
+    | JobProgress
     | LeaseLost
     | JobsPruned
     | DestinationOpened

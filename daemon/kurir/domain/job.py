@@ -208,6 +208,11 @@ class Job(Struct, frozen=True, kw_only=True):
         )
 
     @property
+    def with_consumer(self) -> bool:
+        """Whether a local consumer has the job, until `due_at`, rather than an attempt of the daemon's own."""
+        return self.lease is not None and self.lease < 0
+
+    @property
     def failures(self) -> int:
         """How many tries have failed so far; the exponent of the backoff."""
         return self.attempts + self.unreachable

@@ -58,7 +58,7 @@ _DETAILS: Final[dict[type, str]] = {
     SubmitRepeated: "submit repeated",
     SubmitRefused: "submit refused",
     JobsPruned: "ended jobs removed",
-    LeaseLost: "outcome came after its lease",
+    LeaseLost: "lease lost",
 }
 
 
@@ -111,7 +111,7 @@ class LogSubscriber:
         if self._tells_attempts:
             job = event.job
             # Ad-hoc jobs share their windows, so that their many origins crowd out no configured destination.
-            destination = ADHOC_TOPIC if job.topic == ADHOC_TOPIC else job.destination
+            destination = ADHOC_TOPIC if job.topic == ADHOC_TOPIC else job.destination or job.topic
             self._folding.tell((destination, event.error_kind or verdict), partial(self._failed, event))
 
     def _failed(self, event: AttemptEnded, left_out: int) -> None:

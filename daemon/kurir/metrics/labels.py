@@ -14,6 +14,8 @@ from kurir.domain.job import ADHOC_TOPIC, OUTBOX_PREFIX
 
 OTHER: Final = "other"
 ADHOC: Final = "adhoc"
+LOCAL: Final = "local"
+"""Where the jobs of a topic go that local consumers pull."""
 
 _WORD: Final = re.compile(r"[a-z][a-z0-9_]{0,39}")
 
@@ -37,6 +39,8 @@ class Known:
         """A destination as a label. An origin (of an ad-hoc job, with or without its owner) is none of the known."""
         if name in self.destinations:
             return name
+        if not name:
+            return LOCAL
         return ADHOC if name == ADHOC or "://" in name else OTHER
 
 

@@ -63,6 +63,8 @@ class Dispatcher:
         self._next_due: int | None = 0
         self._passes = 0
         self._passed: list[asyncio.Future[None]] = []
+        self.for_consumers: Callable[[int], None] = lambda lane: None
+        """Told of lanes that gained a ready job which a local consumer has to lease."""
 
     @property
     def limits(self) -> Limits:
@@ -141,6 +143,12 @@ class Dispatcher:
         self._next_due = 0
         self._ring.reopen()
         self.wake()
+
+    def reroute(self, lanes: Iterable[int]) -> None:
+        """Another configuration: these may have to be sent instead of pulled, or the other way round."""
+        for lane in lanes:
+            self._ring.drop(lane)
+            self._add(lane)
 
     def forget(self, lane: int) -> None:
         """The lane was removed: it had no job left. Called before the catalog forgets it."""
@@ -261,8 +269,12 @@ class Dispatcher:
 
     def _add(self, lane: int) -> None:
         known = self._storage.catalog.by_id.get(lane)
-        if known is not None and not self._ring.has(lane):
+        if known is None or self._ring.has(lane):
+            return
+        if self._gates.registry.local_topic(known) is None:
             self._ring.add(lane, known.owner, self._groups(known))
+        else:
+            self.for_consumers(lane)
 
     def _groups(self, lane: Lane) -> tuple[str, ...]:
         """What lanes have in common that opens and shuts them together: a destination's health, a topic's limits."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from msgspec import UNSET, Struct, UnsetType
+from msgspec import UNSET, Raw, Struct, UnsetType
 
 Instant = str
 """RFC 3339 in UTC with milliseconds."""
@@ -24,9 +24,13 @@ class ErrorDocument(Struct, frozen=True):
 
 
 class LeaseDocument(Struct, frozen=True):
-    """Who works on a job. An attempt of the daemon itself ends with it, not with time: `until` is null then."""
+    """Who works on a job. An attempt of the daemon itself ends with it, not with time: `until` is null then.
+
+    `token` is for the consumer that leases the job, and is shown to nobody else.
+    """
 
     until: Instant | None
+    token: str | UnsetType = UNSET
 
 
 class ResultDocument(Struct, frozen=True):
@@ -69,6 +73,23 @@ class JobDocument(Struct, frozen=True, kw_only=True):
     lease: LeaseDocument | None
     last_error: ErrorDocument | None
     result: ResultDocument | UnsetType | None = UNSET
+
+
+class LeasedJobDocument(JobDocument, frozen=True, kw_only=True):
+    """A job as the consumer gets it that leases it, with its payload: JSON as it was written, or text, or bytes.
+
+    A job without any payload has none of the three; an empty one is an empty text.
+    """
+
+    payload: Raw | UnsetType = UNSET
+    body_text: str | UnsetType = UNSET
+    body_base64: str | UnsetType = UNSET
+
+
+class LeasedJobsDocument(Struct, frozen=True):
+    """The jobs that were leased; none, if none was ready in time."""
+
+    jobs: list[LeasedJobDocument]
 
 
 class PrunedDocument(Struct, frozen=True):

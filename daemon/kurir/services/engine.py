@@ -17,6 +17,7 @@ from kurir.domain.job import State
 from kurir.domain.outcome import Hold
 from kurir.services.agenda import Agenda
 from kurir.services.connectivity import NetworkWatch
+from kurir.services.consumers import Consumers
 from kurir.services.delivery import Delivery
 from kurir.services.dispatcher import Dispatcher
 from kurir.services.exchange import Exchange, World
@@ -31,7 +32,7 @@ from kurir.services.storage import Reserve, Storage
 from kurir.services.timekeeping import Timekeeping
 from kurir.services.watchdog import Liveness
 from kurir.services.withdrawal import Withdrawal
-from kurir.store import meta
+from kurir.store import leases, meta
 from kurir.store.amend import put_holds
 from kurir.store.reader import Reader
 from kurir.store.recover import end
@@ -101,6 +102,9 @@ class Engine:
             withdraw=self.delivery.withdraw,
         )
         self.delivery.began = self.withdrawal.began
+        self.consumers = Consumers(
+            self.storage, self.reader, self.gates, self.dispatcher, clock=clock, agenda=self.agenda, emit=emit
+        )
         self.intake = Intake(self.storage, self.gates, self.dispatcher, clock, emit)
         self.operations = Operations(self.storage, self.reader, self.gates, self.dispatcher, self.delivery, clock)
         self.housekeeping = Housekeeping(self.storage, self.reader, self.dispatcher, self.patience, clock, self.agenda)
@@ -115,6 +119,7 @@ class Engine:
         self.housekeeping.found_at_start = self._opened.body_files
         self.operations.listen(self._outside.events)
         self.operations.expires = self.housekeeping.expires
+        self.operations.take_from_consumer = self.consumers.cancel
         self._outside.events.subscribe(self.housekeeping.on_event, JobAccepted, JobChanged)
         self.network.changed = self._conditions_changed
         self.network.reconnected = partial(self._reconnected, self.gates.reconnected)
@@ -138,13 +143,20 @@ class Engine:
         await asyncio.sleep(0)  # both are running before the first claim is handed over
         self._timekeeping.begin()
         self._report_recovered()
+        in_force = await self.storage.outcome(leases.lent)
         if not self.intake.stopping:
+            self.consumers.begin(self._opened.recovered.instance, in_force)
             self.dispatcher.begin(self._opened.recovered.instance, self._opened.recovered.suspects)
 
     def adopt(self, registry: Registry, conditions: Conditions, secrets: Secrets, spread: int) -> None:
         """Take over a new configuration; nothing under way is dropped."""
         if registry.retention != self.registry.retention:
             self.housekeeping.retention_changed()
+        moved = [
+            lane_id
+            for lane_id, lane in self._opened.catalog.by_id.items()
+            if (self.registry.local_topic(lane) is None) is not (registry.local_topic(lane) is None)
+        ]
         self.registry = registry
         self.secrets = secrets
         self.spread = spread
@@ -158,7 +170,9 @@ class Engine:
         for name in afresh:
             self.storage.outcome_then(partial(put_holds, name=name, standing=()), lambda _: None)
             self._forgive(name)
-        self.dispatcher.look_again()
+        self.consumers.lender.forget(moved)
+        self.dispatcher.reroute(moved)
+        self._look_again()
 
     def secrets_changed(self, names: frozenset[str]) -> None:
         """Credentials were replaced: destinations that were held for theirs are tried again."""
@@ -170,13 +184,16 @@ class Engine:
         """The device is about to be suspended, or is back."""
         if state is Sleep.PREPARING:
             self.dispatcher.pause()
+            self.consumers.lender.sleeping(asleep=True)
         else:
             self._outside.clock.look()
             self.dispatcher.resume()
+            self.consumers.lender.sleeping(asleep=False)
 
     async def drain(self, grace_s: float, hurry: asyncio.Event) -> None:
         """Accept and claim nothing more, let attempts end for that long (or until `hurry`), record everything."""
         self.intake.stopping = True
+        self.consumers.stop()
         self.dispatcher.stop()
         await self.delivery.drain(grace_s, hurry)
         self.patience.mark()
@@ -188,6 +205,7 @@ class Engine:
     async def close(self) -> None:
         """Give everything back. The store is closed last."""
         self._timekeeping.close()
+        self.consumers.close()
         self.agenda.close()
         await self.reader.close()
         await self.storage.close()
@@ -211,7 +229,12 @@ class Engine:
     def _conditions_changed(self) -> None:
         self.withdrawal.look()
         self.patience.mark()
+        self._look_again()
+
+    def _look_again(self) -> None:
+        """What was shut may be open: for the dispatcher and for who leases."""
         self.dispatcher.look_again()
+        self.consumers.lender.look_again()
 
     def _reconnected(self, begin: Callable[[int, int], None]) -> None:
         """Another network: old connections are stale, old backoff is over, first attempts are spread."""

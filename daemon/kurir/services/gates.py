@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from msgspec import Struct
 
-from kurir.domain.conditions import Conditions
+from kurir.domain.conditions import Conditions, Place
 from kurir.domain.events import DestinationClosed, DestinationHeld, DestinationOpened, DestinationReleased, Emit
 from kurir.domain.health import OPEN, Breaker, Bucket, Gate, Holds, Pass, Standing
 from kurir.domain.job import Job
@@ -21,6 +21,10 @@ from kurir.system.clock import Clock
 
 RECONNECT = "reconnect"
 """The kind of the gate that spreads the first attempts after a reconnect. Young jobs pass it."""
+
+
+MOST_LENT = 1_000
+"""Jobs that one look at a lane may lease to consumers."""
 
 
 @dataclass(slots=True)
@@ -111,8 +115,20 @@ class Gates:
             return LaneGate(room, probe, gate, young_only=True)
         return LaneGate(room, probe)
 
+    def lendable(self, lane: Lane, now: int) -> LaneGate:
+        """Whether and how many jobs of a lane local consumers may lease."""
+        topic = self.registry.local_topic(lane)
+        if topic is None:
+            return LaneGate(0, shut=self._first(self._unconfigured(lane)))
+        shut = self._first(self._consumption(lane, topic, now))
+        room = topic.concurrency - self.load_of(topic).in_flight if topic.concurrency else MOST_LENT
+        return LaneGate(0, shut=shut) if shut is not None else LaneGate(room)
+
     def why(self, lane: Lane, now: int) -> list[Gate]:
         """Everything that shuts the lane, for people."""
+        local = self.registry.local_topic(lane)
+        if local is not None:
+            return self._consumption(lane, local, now) or self._unconfigured(lane)
         topic, destination = self._configured(lane)
         if topic is None or destination is None:
             return self._unconfigured(lane)
@@ -142,6 +158,18 @@ class Gates:
         for bucket in (health.bucket, load.bucket):
             if bucket is not None:
                 bucket.take(now)
+
+    def lent(self, lane: Lane) -> None:
+        """A consumer has a job of this lane."""
+        topic = self.registry.local_topic(lane)
+        if topic is not None:
+            self.load_of(topic).in_flight += 1
+
+    def returned(self, lane: Lane) -> None:
+        """The consumer has it no more."""
+        load = self.topics.get(lane.topic)
+        if load is not None and load.in_flight:
+            load.in_flight -= 1
 
     def finished(self, lane: Lane) -> None:
         """An attempt of this lane is over, whatever came of it."""
@@ -278,7 +306,8 @@ class Gates:
     def _unconfigured(self, lane: Lane) -> list[Gate]:
         topic = self.registry.topic(lane.topic, lane.destination)
         if topic is not None and topic.local:
-            return [Gate(Pass.SHUT, "consumer", "waits for a local consumer to lease it")]
+            detail = f"no consumer has leased it; kurirctl work {lane.topic} -- COMMAND would"
+            return [Gate(Pass.SHUT, "consumer", detail)]
         what = f"topic {lane.topic}" if topic is None else f"destination {lane.destination}"
         return [Gate(Pass.SHUT, "parked", f"the {what} is not configured any more")]
 
@@ -295,6 +324,14 @@ class Gates:
             found.append(Gate(Pass.SHUT, "paused", f"the topic {topic.name} is paused"))
         if lane.destination in self.paused_destinations:
             found.append(Gate(Pass.SHUT, "paused", f"the destination {lane.destination} is paused"))
+        return found
+
+    def _consumption(self, lane: Lane, topic: Topic, now: int) -> list[Gate]:
+        """What keeps consumers from leasing: pauses, needs (as if they themselves sent something), the limit."""
+        found = self._pauses(lane, topic) + self.needs.own_unmet(lane, Place.REMOTE, now)
+        load = self.load_of(topic)
+        if topic.concurrency and load.in_flight >= topic.concurrency:
+            found.append(Gate(Pass.SHUT, "concurrency", f"{topic.concurrency} jobs of the topic are leased, its limit"))
         return found
 
     def _asked_pause(self, health: Health, verdict: RetryLater, now: int) -> tuple[tuple[Hold, str], ...]:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from kurir.domain.conditions import Block, Conditions, blocks, reach_block, reachability
+from kurir.domain.conditions import Block, Conditions, Place, blocks, reach_block, reachability
 from kurir.domain.health import Gate, Pass
 from kurir.domain.hours import Hours
 from kurir.domain.policy import MINUTE, Destination, Needs
@@ -44,8 +44,12 @@ class NeedsWatch:
         conditions = self.conditions()
         unreachable = reach_block(conditions.network, reachability(conditions.network, place(destination)))
         found = [] if unreachable is None else [Gate(Pass.SHUT, unreachable.kind, unreachable.detail)]
-        needs = self.of(lane)
-        for block in self._blocks(needs, destination, conditions):
+        return found + self.own_unmet(lane, place(destination), now)
+
+    def own_unmet(self, lane: Lane, where: Place, now: int) -> list[Gate]:
+        """The lane's own needs, as far as they hold what goes there."""
+        needs, found = self.of(lane), []
+        for block in self._blocks(needs, where):
             until = now + self.hours_left(needs) * MINUTE if block.kind == "hours" else None
             found.append(Gate(Pass.SHUT, block.kind, block.detail, until))
         return found
@@ -53,16 +57,16 @@ class NeedsWatch:
     def lost(self, lane: Lane, destination: Destination) -> Block | None:
         """What an attempt that is under way needs and has not any more. Reach is its own affair: it may go on."""
         needs = self.of(lane)
-        return next(iter(self._blocks(needs, destination, self.conditions())), None) if needs.any else None
+        return next(iter(self._blocks(needs, place(destination))), None) if needs.any else None
 
     def hours_left(self, needs: Needs) -> int:
         """Minutes until the window of the needs opens or closes, while the clock is trusted."""
         minute = self._local_minute()
         return Hours.parse(needs.hours).until_change(minute) if minute is not None else 0
 
-    def _blocks(self, needs: Needs, destination: Destination, conditions: Conditions) -> tuple[Block, ...]:
+    def _blocks(self, needs: Needs, where: Place) -> tuple[Block, ...]:
         minute = self._local_minute() if needs.hours else None
-        return blocks(needs, conditions, local_minute=minute, place=place(destination))
+        return blocks(needs, self.conditions(), local_minute=minute, place=where)
 
     def _local_minute(self) -> int | None:
         if not self.clock.trusted():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
@@ -68,6 +68,7 @@ class Operations:
         self.emit: Emit = lambda event: None
         self.pauses_changed: Callable[[], None] = lambda: None
         self.expires: Callable[[Job], None] = lambda job: None
+        self.take_from_consumer: Callable[[Job], Awaitable[Job | None]] | None = None
 
     def listen(self, events: Events) -> None:
         """Learn of the end of jobs that somebody waits for."""
@@ -80,6 +81,11 @@ class Operations:
             job = await self._storage.promise(partial(amend.find, uid=uid, owner=peer.sees))
             if job.place is not Place.CANCELLED:
                 amend.require(job, Step.CANCEL)
+            if job.with_consumer:
+                assert self.take_from_consumer is not None
+                if (cancelled := await self.take_from_consumer(job)) is not None:
+                    return cancelled
+                continue
             if job.place is Place.LEASED:
                 await self._delivery.abort(job.id, Abort.CANCEL)
                 after = await self._storage.promise(partial(amend.find, uid=uid, owner=peer.sees))

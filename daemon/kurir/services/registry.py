@@ -72,6 +72,11 @@ class Registry:
             return Topic(name=name, destination=destination) if self.access.adhoc != "none" else None
         return self.outboxes.get(name)
 
+    def local_topic(self, lane: Lane) -> Topic | None:
+        """The topic of a lane, if local consumers pull its jobs now (whatever they were accepted for)."""
+        topic = self.topics.get(lane.topic)
+        return topic if topic is not None and topic.local else None
+
     def destination(self, lane: Lane) -> Destination | None:
         """Where the jobs of a lane go now. None: its topic or destination is no longer configured."""
         if lane.topic == ADHOC_TOPIC:

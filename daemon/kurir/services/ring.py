@@ -116,6 +116,10 @@ class Ring:
                 yield lane
                 owners.append(lanes)
 
+    def of_owner(self, owner: int) -> Iterator[int]:
+        """The ready lanes of one owner, in turn. The ring must not change meanwhile."""
+        return iter(self._owners.get(owner, ()))
+
     def served(self, lane: int) -> None:
         """The lane may send: it and its owner come last from now on. Who got nothing keeps their turn."""
         place = self._places.get(lane)

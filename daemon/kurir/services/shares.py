@@ -8,14 +8,11 @@ from dataclasses import dataclass, field
 
 from kurir.domain.health import Gate
 from kurir.domain.job import Job
-from kurir.domain.policy import Pick
 from kurir.services.gates import Gates
 from kurir.services.ring import Ring
+from kurir.services.turns import Turns
 from kurir.store.catalog import Catalog
-from kurir.store.claim import LaneClaim, Turn
-
-AGEING = 8
-"""Every so many claims of a lane one takes the oldest job, whatever its priority: nothing starves."""
+from kurir.store.claim import LaneClaim
 
 YOUNG = 5_000
 """A job accepted less than this many milliseconds ago does not wait for the spread after a reconnect."""
@@ -49,14 +46,14 @@ class Plan:
 
 
 class Shares:
-    """Divides slots. Remembers, per lane, what was tried last and when its oldest job is to have a turn."""
+    """Divides slots. Remembers, per lane, what was tried last."""
 
     def __init__(self, ring: Ring, gates: Gates, catalog: Catalog) -> None:
         self._ring = ring
         self._gates = gates
         self._catalog = catalog
         self._young: deque[tuple[int, int]] = deque()  # when accepted, id: samples of the last moments
-        self._claims_of: dict[int, int] = {}
+        self._turns = Turns()
         self._tried: dict[int, tuple[int, int]] = {}  # by lane: priority and turn of the job that was started last
 
     def accepted(self, job: int, now: int) -> None:
@@ -70,7 +67,7 @@ class Shares:
 
     def forget(self, lane: int) -> None:
         """The lane is no more."""
-        self._claims_of.pop(lane, None)
+        self._turns.forget(lane)
         self._tried.pop(lane, None)
 
     def plan(self, free: int, slots: int, under_way: Collection[Job], now: int) -> Plan:
@@ -131,14 +128,7 @@ class Shares:
         if one.probe:
             return [LaneClaim(one.lane, want, past=self._tried.get(one.lane))]
         topic = self._gates.registry.topic(self._catalog.by_id[one.lane].topic)
-        turn = Turn.NEWEST if topic is not None and topic.order is Pick.NEWEST else Turn.PRIORITY
-        before = self._claims_of.get(one.lane, 0)
-        self._claims_of[one.lane] = before + want
-        aged = (before + want) // AGEING - before // AGEING
-        if aged == 0:
-            return [LaneClaim(one.lane, want, turn)]
-        oldest = LaneClaim(one.lane, aged, Turn.OLDEST)
-        return [oldest, LaneClaim(one.lane, want - aged, turn)] if want > aged else [oldest]
+        return self._turns.claims(one.lane, want, topic)
 
     def _young_since(self, now: int) -> int | None:
         """The id of the first job that was accepted a moment ago; None: nothing was."""

@@ -141,6 +141,13 @@ class Storage:
         except (StoreFailing, StoreCorrupt) as fault:
             raise self.refusal(fault) from fault
 
+    async def effort(self, run: Callable[[Tx], T]) -> T:
+        """The same, except that a power cut may take it; the end of the process does not."""
+        try:
+            return await self._writer.submit(run, Sync.OUTCOME)
+        except (StoreFailing, StoreCorrupt) as fault:
+            raise self.refusal(fault) from fault
+
     def refusal(self, fault: StoreFailing | StoreCorrupt) -> Refused:
         """What a caller is told whose promise the store could not keep; the store's health follows."""
         self.failed(fault)

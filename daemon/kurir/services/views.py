@@ -97,10 +97,14 @@ class Lens:
             due_at=self.estimate(job.due_at) if job.wall_not_before is None else instant(job.wall_not_before),
             expires_at=self.estimate(job.expires_at),
             finished_at=perhaps(job.wall_ended),
-            lease=_NO_LEASE_END if job.place is Place.LEASED else None,
+            lease=self._lease(job) if job.place is Place.LEASED else None,
             last_error=error_document(job.last_error),
             result=None if result is UNSET and job.wall_ended is None else result,
         )
+
+    def _lease(self, job: Job) -> LeaseDocument:
+        """An attempt of the daemon's own ends with itself, a consumer's lease by time."""
+        return LeaseDocument(self.estimate(job.due_at)) if job.with_consumer else _NO_LEASE_END
 
     def parked(self, job: Job) -> bool:
         """Whether nothing is configured any more that could send the job."""

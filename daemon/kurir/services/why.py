@@ -80,6 +80,9 @@ class Explainer:
                 Holder("store", f"nothing is sent while the store cannot be written ({self._storage.trouble})")
             )
         limit = self._dispatcher.limits.in_flight
+        topic = self._gates.registry.topics.get(job.topic)
+        if topic is not None and topic.local:
+            return found  # a consumer takes none of the slots
         if self._dispatcher.in_flight >= limit:
             found.append(Holder("slots", f"{limit} attempts are under way, the limit of all"))
         return found

@@ -187,7 +187,8 @@ WHERE id IN (SELECT id FROM jobs INDEXED BY jobs_wall WHERE due_at > ?2 AND reas
     AND wall_not_before IS NOT NULL AND state <= 3);
 
 -- name: leased
-SELECT {columns} FROM jobs INDEXED BY jobs_leased WHERE state = 4 ORDER BY id;
+-- Attempts of the daemon's own; a consumer's lease (a negative number) outlives the instance that gave it.
+SELECT {columns} FROM jobs INDEXED BY jobs_leased WHERE state = 4 AND lease >= 0 ORDER BY id;
 
 -- name: recover
 UPDATE jobs SET state = ?, reason = ?, crashes = ?, crashed_at = ?, ambiguous = 1, last_error = coalesce(?, last_error),

@@ -1,0 +1,45 @@
+"""The part of the API that is for local consumers."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from msgspec import Struct
+
+from kurir.control.endpoint import Endpoint, Media, Reply, Who
+from kurir.control.parameters import Extension, LeaseWanted, NotDone, Nothing, Progress, Said
+from kurir.services.documents import JobDocument, LeasedJobsDocument
+
+_COMMON: Final = ("malformed", "invalid", "too_large", "request_timeout", "storage_failing")
+
+
+def _of_lease(verb: str, name: str, summary: str, takes: type[Struct], shown: type[Struct]) -> Endpoint:
+    """Something that the holder of a lease says."""
+    return Endpoint(
+        name=name,
+        verb="POST",
+        path=f"/v1/leases/{{token}}/{verb}",
+        who=Who.OWNER,
+        summary=summary,
+        replies=(Reply(200, (shown,)),),
+        takes={Media.JSON: takes},
+        refusals=("lease_lost", "disk_full", *_COMMON),
+    )
+
+
+CONSUMERS: Final = (
+    Endpoint(
+        name="lease_jobs",
+        verb="POST",
+        path="/v1/topics/{name}/lease",
+        who=Who.OWNER,
+        summary="Lease jobs of a topic that local consumers pull",
+        replies=(Reply(200, (LeasedJobsDocument,)),),
+        takes={Media.JSON: LeaseWanted},
+        refusals=("unknown_topic", "busy", "stopping", *_COMMON),
+    ),
+    _of_lease("ack", "ack_lease", "Say that a leased job is done", Nothing, JobDocument),
+    _of_lease("nack", "nack_lease", "Say that a leased job could not be done", NotDone, JobDocument),
+    _of_lease("extend", "extend_lease", "Hold a leased job for longer", Extension, JobDocument),
+    _of_lease("progress", "report_progress", "Say how far a leased job is, as an event", Progress, Said),
+)
