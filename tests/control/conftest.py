@@ -7,14 +7,15 @@ from pathlib import Path
 
 import pytest
 
+from kurir.domain.policy import Topic
 from support.control import Caller, Control, calling, control
 from support.engine import registry
 
 
 @pytest.fixture
 async def served(tmp_path: Path) -> AsyncIterator[Control]:
-    """A server whose jobs find nobody: port 9 of this host refuses connections."""
-    async with control(tmp_path, registry()) as server:
+    """A server whose jobs find nobody: port 9 of this host refuses connections. `thumbs` is for local consumers."""
+    async with control(tmp_path, registry(more=[Topic(name="thumbs", local=True)])) as server:
         server.services.gates.paused_topics.add("orders")
         yield server
 

@@ -29,7 +29,8 @@ from support.control import Control
 ENDLESS = {"follow_events"}
 PLAIN = {"priority", "max_attempts", "urgency", "correlation_id", "idempotency_key", "unique", "colour"}
 """Members of a submit that have no grammar of their own, and one that there is not."""
-SUCCEED = {endpoint.name for endpoint in ENDPOINTS} - ENDLESS - {"acknowledge", "resolve_job"}
+NEED_A_TOKEN = {endpoint.name for endpoint in ENDPOINTS if "{token}" in endpoint.path}
+SUCCEED = {endpoint.name for endpoint in ENDPOINTS} - ENDLESS - NEED_A_TOKEN - {"acknowledge", "resolve_job"}
 # Full, failing or stopped is no defect, but nothing of it holds here: every 5xx would be one.
 CHECKS = [
     not_a_server_error,
@@ -73,8 +74,11 @@ def _tame(case: Any, job: str) -> None:
         case.query.pop("wait", None)
     if case.path_parameters:
         of_destination = "destinations" in case.path or "outbox" in case.path
-        there = {"id": job, "name": "api" if of_destination else "orders", "reason": "none", "target": "x/y"}
+        name = "api" if of_destination else "thumbs" if case.path.endswith("/lease") else "orders"
+        there = {"id": job, "name": name, "reason": "none", "target": "x/y", "token": "none"}
         case.path_parameters.update({name: there[name] for name in case.path_parameters})
+    if isinstance(case.body, dict) and case.path.endswith("/lease"):
+        case.body.pop("wait", None)
     if isinstance(case.body, dict) and case.path == "/v1/jobs":
         payload = {name: case.body[name] for name in ("payload", "body_text") if name in case.body}
         case.body = {name: case.body[name] for name in PLAIN & case.body.keys()}

@@ -82,7 +82,7 @@ class User:
 @pytest.fixture
 async def served() -> AsyncIterator[Control]:
     private = replace(Topic(name="private", destination="hidden", path="/p"), allow=("root",))
-    config = registry()
+    config = registry(more=[Topic(name="thumbs", local=True)])
     config = replace(
         config,
         topics=MappingProxyType({**config.topics, "private": private}),
@@ -118,12 +118,13 @@ async def other(served: Control) -> AsyncIterator[User]:
 def _request(endpoint: Endpoint, job: str) -> tuple[str, str, Any]:
     path = endpoint.path.replace("{id}", job).replace("{name}", "orders").replace("{reason}", "none")
     path = path.replace("/outbox/orders/{target}", "/outbox/api/x")
-    path = path.replace("/destinations/orders/", "/destinations/api/")
+    path = path.replace("/destinations/orders/", "/destinations/api/").replace("/orders/lease", "/thumbs/lease")
     bodies: dict[str, Any] = {
         "submit": {"topic": "orders"},
         "edit_job": {"priority": 3},
         "resolve_job": {"take": "server"},
         "backup": {"name": "b"},
+        "extend_lease": {"lease": "60s"},
     }
     return endpoint.verb, path, bodies.get(endpoint.name, {} if endpoint.takes else None)
 
@@ -146,6 +147,8 @@ async def test_every_endpoint_asks_who_asks(served: Control, owner: User, other:
     elif endpoint.who is Who.OWNER and one_object:
         assert (of_other, document["code"]) == (404, "not_found")
         assert of_owner in (200, 201, 204, 409)  # a pending job has no conflict to resolve
+    elif "{token}" in endpoint.path:
+        assert (of_other, of_owner, document["code"]) == (409, 409, "lease_lost")  # nobody was given that token
     elif endpoint.tail:
         assert (of_other, of_owner) == (403, 403)  # nobody is on the list of this outbox
         assert document["code"] == "forbidden"
@@ -177,7 +180,7 @@ async def test_users_see_what_they_may_use_and_no_urls_or_headers(served: Contro
     status, refused = await owner.ask("POST", "/v1/jobs", {"topic": "private"})
     async with calling(served.path) as root:
         all_of_them = {d["name"]: d for d in (await root.ask("GET", "/v1/destinations")).json["destinations"]}
-    assert [topic["name"] for topic in topics["topics"]] == ["orders"]
+    assert [topic["name"] for topic in topics["topics"]] == ["orders", "thumbs"]
     assert [destination["name"] for destination in destinations["destinations"]] == ["api"]
     assert not {"url", "headers"} & destinations["destinations"][0].keys()
     assert (status, refused["code"]) == (403, "forbidden")

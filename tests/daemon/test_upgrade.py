@@ -15,6 +15,9 @@ from support.daemon import MakeDaemon
 from support.schema_fixture import FIXTURES, TOPICS, WAITING
 from support.server import ThreadedServer
 
+RELEASED = {1}
+"""The schemas that a release brought. What came since is one step further, however many files it has."""
+
 
 def _restore(fixture: Path, folder: Path) -> None:
     folder.mkdir(mode=0o700)
@@ -60,7 +63,7 @@ def test_an_older_database_is_upgraded_and_its_backlog_is_delivered(
 
 def test_every_schema_that_was_released_has_a_fixture() -> None:
     versions = {int(path.stem.partition("-")[2]) for path in FIXTURES.glob("schema-*.sql")}
-    assert versions == {number for number, _ in database.migrations()}
+    assert versions == RELEASED <= {number for number, _ in database.migrations()}
 
 
 def test_jobs_of_a_topic_that_is_configured_no_more_are_parked_and_go_when_it_is_back(

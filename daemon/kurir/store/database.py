@@ -111,7 +111,7 @@ def version(conn: sqlite3.Connection) -> int:
 
 
 def migrate(conn: sqlite3.Connection, folder: Path) -> list[int]:
-    """Bring the schema to the newest version; each step is one transaction, and the database before it is kept.
+    """Bring the schema to the newest version; each step is one transaction, and the database before the first is kept.
 
     Returns the versions that were applied. A database of a newer program is refused: going back is done with the
     kept copy, never by guessing.
@@ -124,18 +124,17 @@ def migrate(conn: sqlite3.Connection, folder: Path) -> list[int]:
             f"install the newer program again, or restore {folder / 'backups'}/schema-*.db"
         )
     applied = []
+    if 0 < current < steps[-1][0]:
+        _keep_copy(conn, folder, current)
     for number, sql in steps:
         if number <= current:
             continue
-        if current:
-            _keep_copy(conn, folder, current)
         try:
             conn.executescript(f"BEGIN IMMEDIATE; {sql}; PRAGMA user_version = {number}; COMMIT;")
         except DAMAGED as error:
             if conn.in_transaction:
                 conn.execute("ROLLBACK")
             raise fault_of(error) or error from error
-        current = number
         applied.append(number)
     return applied
 
