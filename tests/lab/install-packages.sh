@@ -8,6 +8,7 @@ network-manager dnsmasq-base dbus nftables iproute2 python3-dbusmock
 util-linux procps strace
 xfsprogs e2fsprogs
 influxdb prometheus-pushgateway radicale
+fish zsh mandoc groff man-db
 "
 
 missing=""

@@ -31,6 +31,7 @@ COMMANDS: Mapping[str, tuple[str, str, str]] = {
     "events": ("events", "events", "Follow what happens."),
     "backup": ("operate", "backup", "Make a consistent copy of the store."),
     "ack": ("operate", "ack", "Say that a degraded reason was seen."),
+    "completion": ("completion", "completion", "Print the script that makes a shell complete."),
 }
 
 # How the help groups them, by what a person wants to do. A command that no section names stands in the last one.
@@ -47,10 +48,6 @@ EPILOG = """\b
 Exit codes: 0 done; 1 the job is dead, in conflict or cancelled; 64 usage;
 65 refused data; 69 daemon not reachable; 73 queue or disk full;
 75 still waiting; 77 not allowed.
-
-\b
-Completion: eval "$(_KURIRCTL_COMPLETE=bash_source kurirctl)"
-(or zsh_source, fish_source).
 """
 
 

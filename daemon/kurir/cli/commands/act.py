@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import click
 
-from kurir.cli import exits, screen
+from kurir.cli import complete, exits, screen
 from kurir.cli.complaints import complaint
 from kurir.cli.printable import json_text, printable
 from kurir.cli.session import Session, pass_session, session_options
@@ -14,7 +14,13 @@ from kurir.client import Job, KurirProblem
 
 
 @click.command(short_help="Give jobs up.")
-@click.argument("job_ids", metavar="ID...", nargs=-1, required=True)
+@click.argument(
+    "job_ids",
+    metavar="ID...",
+    nargs=-1,
+    required=True,
+    shell_complete=complete.jobs("pending", "leased", "dead", "conflict"),
+)
 @session_options
 @pass_session
 def cancel(session: Session, /, *, job_ids: tuple[str, ...]) -> int:
@@ -24,7 +30,7 @@ def cancel(session: Session, /, *, job_ids: tuple[str, ...]) -> int:
 
 
 @click.command(short_help="Send dead jobs again.")
-@click.argument("job_ids", metavar="ID...", nargs=-1, required=True)
+@click.argument("job_ids", metavar="ID...", nargs=-1, required=True, shell_complete=complete.jobs("dead"))
 @session_options
 @pass_session
 def retry(session: Session, /, *, job_ids: tuple[str, ...]) -> int:

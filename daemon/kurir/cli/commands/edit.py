@@ -14,7 +14,7 @@ from typing import Any
 
 import click
 
-from kurir.cli import exits, screen
+from kurir.cli import complete, exits, screen
 from kurir.cli.commands.job_options import submit_options
 from kurir.cli.commands.payload import payload_of, read_data
 from kurir.cli.printable import printable
@@ -23,7 +23,7 @@ from kurir.client import NOTHING, Body, Client, EditOptions, Invalid, Job, Kurir
 
 
 @click.command(short_help="Change a job that waits, is dead or in conflict.")
-@click.argument("job_id", metavar="ID")
+@click.argument("job_id", metavar="ID", shell_complete=complete.jobs("pending", "dead", "conflict"))
 @click.option("--data", metavar="DATA|@FILE|-", help="The new payload, instead of an editor.")
 @click.option("--text", is_flag=True, help="Take the new payload as it is, even if it looks like broken JSON.")
 @click.option("--header", "-H", "headers", multiple=True, metavar="'NAME: VALUE'", help="The new headers.")

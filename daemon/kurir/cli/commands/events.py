@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from kurir.cli import exits, screen
+from kurir.cli import complete, exits, screen
 from kurir.cli.human import error_words, parse_instant
 from kurir.cli.printable import printable
 from kurir.cli.session import DURATION, Session, pass_session, session_options
@@ -17,8 +17,8 @@ _STYLES = {"done": "green", "dead": "red", "conflict": "red", "retry": "yellow",
 
 
 @click.command(short_help="Follow what happens.")
-@click.option("--topic", help="Only events of this topic.")
-@click.option("--job", metavar="ID", help="Only events of this job.")
+@click.option("--topic", shell_complete=complete.topics, help="Only events of this topic.")
+@click.option("--job", metavar="ID", shell_complete=complete.jobs("pending", "leased"), help="Only events of this job.")
 @click.option("--since", "last_event_id", metavar="EVENT", default="", help="Begin after this event's id.")
 @click.option("--for", "seconds", type=DURATION, metavar="DURATION", help="End after this time.")
 @session_options

@@ -8,6 +8,7 @@ from typing import Any, TypeVar, cast
 
 import click
 
+from kurir.cli import complete
 from kurir.client import SubmitOptions
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -32,7 +33,13 @@ _OPTIONS = (
     click.option("--max-attempts", type=int, metavar="N", help="Dead after this many failed attempts."),
     click.option("--needs", multiple=True, metavar="WHAT=VALUE", help="For example network=unmetered, power=external."),
     click.option("--urgency", type=click.Choice(["now", "soon", "whenever"]), help="How long it may wait for company."),
-    click.option("--after", multiple=True, metavar="ID", help="Only after this job is done."),
+    click.option(
+        "--after",
+        multiple=True,
+        metavar="ID",
+        shell_complete=complete.jobs("pending", "leased"),
+        help="Only after this job is done.",
+    ),
     click.option("--unless", metavar="JSON", help='Not if this holds, for example {"job": ID}.'),
     click.option("--correlation-id", metavar="ID", help="Goes along in logs and on the wire."),
     click.option("--text", is_flag=True, help="Send DATA as it is, even if it looks like broken JSON."),

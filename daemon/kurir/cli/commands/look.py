@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from kurir.cli import exits, screen
+from kurir.cli import complete, exits, screen
 from kurir.cli.human import job_note, relative, shorten
 from kurir.cli.printable import printable
 from kurir.cli.screen import Cell, Column, state_cell
@@ -26,9 +26,14 @@ STATES = ("pending", "leased", "done", "dead", "conflict", "cancelled")
 
 @click.command("list", short_help="List jobs, newest first.")
 @click.option("--state", type=click.Choice(STATES), help="Only jobs in this state.")
-@click.option("--topic", help="Only jobs of this topic.")
-@click.option("--destination", help="Only jobs for this destination.")
-@click.option("--error-kind", metavar="KIND", help="Only jobs whose last error is of this kind.")
+@click.option("--topic", shell_complete=complete.topics, help="Only jobs of this topic.")
+@click.option("--destination", shell_complete=complete.destinations, help="Only jobs for this destination.")
+@click.option(
+    "--error-kind",
+    metavar="KIND",
+    shell_complete=complete.error_kinds,
+    help="Only jobs whose last error is of this kind.",
+)
 @click.option("--owner", metavar="UID", help="Only jobs of this user (admins).")
 @click.option("--limit", type=click.IntRange(1, 1000), metavar="N", help="Jobs of one page [default: 100].")
 @click.option("--cursor", help="Where the last page ended.")

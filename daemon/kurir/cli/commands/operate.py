@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import click
 
-from kurir.cli import exits, screen
+from kurir.cli import complete, exits, screen
 from kurir.cli.human import size
 from kurir.cli.printable import printable
 from kurir.cli.progress import progress
@@ -16,7 +16,7 @@ from kurir.cli.session import Session, pass_session, session_options
 
 _KINDS: Mapping[str, Literal["topics", "destinations"]] = {"topic": "topics", "destination": "destinations"}
 _kind = click.argument("kind", type=click.Choice(list(_KINDS)))
-_name = click.argument("name")
+_name = click.argument("name", shell_complete=complete.topics_or_destinations)
 BACKUP_TIMEOUT = 3600.0
 
 
@@ -60,7 +60,7 @@ def backup(session: Session, /, *, name: str | None) -> int:
 
 
 @click.command(short_help="Say that a degraded reason was seen.")
-@click.argument("reason")
+@click.argument("reason", shell_complete=complete.degraded_reasons)
 @session_options
 @pass_session
 def ack(session: Session, /, *, reason: str) -> int:

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from kurir.cli import exits, screen
+from kurir.cli import complete, exits, screen
 from kurir.cli.human import both, error_words, relative, size
 from kurir.cli.printable import printable, printable_lines
 from kurir.cli.screen import Cell, Column, state_cell
@@ -22,7 +22,7 @@ PREVIEW_CHARACTERS = 2_000
 
 
 @click.command(short_help="Show all about a job.")
-@click.argument("job_id", metavar="ID")
+@click.argument("job_id", metavar="ID", shell_complete=complete.jobs())
 @click.option("--attempts", "only_attempts", is_flag=True, help="Only the attempts.")
 @click.option("--body", "only_body", is_flag=True, help="Only the payload, byte for byte.")
 @session_options

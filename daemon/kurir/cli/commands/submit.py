@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from kurir.cli import exits, screen
+from kurir.cli import complete, exits, screen
 from kurir.cli.commands.ended import say_how_it_stands
 from kurir.cli.commands.job_options import job_options, submit_options
 from kurir.cli.commands.lines import submit_lines
@@ -21,7 +21,7 @@ _wait_option = click.option(
 
 
 @click.command(short_help="Hand over a job of a topic.")
-@click.argument("topic")
+@click.argument("topic", shell_complete=complete.topics)
 @click.argument("data", required=False)
 @job_options
 @_wait_option

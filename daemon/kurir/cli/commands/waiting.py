@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from kurir.cli import exits, screen
+from kurir.cli import complete, exits, screen
 from kurir.cli.commands.ended import how_it_stands
 from kurir.cli.complaints import complaint
 from kurir.cli.human import both, span
@@ -36,7 +36,7 @@ _OF_STATE: Mapping[str, str] = {
 
 
 @click.command(short_help="Say what keeps a job from going now.")
-@click.argument("job_id", metavar="ID")
+@click.argument("job_id", metavar="ID", shell_complete=complete.jobs())
 @session_options
 @pass_session
 def why(session: Session, /, *, job_id: str) -> int:
@@ -80,7 +80,7 @@ def _block_words(block: Mapping[str, Any], now: datetime) -> str:
 
 
 @click.command(short_help="Wait until jobs have ended.")
-@click.argument("job_ids", metavar="ID...", nargs=-1, required=True)
+@click.argument("job_ids", metavar="ID...", nargs=-1, required=True, shell_complete=complete.jobs("pending", "leased"))
 @click.option("--timeout", type=DURATION, metavar="DURATION", help="At most this long [default: as long as it takes].")
 @session_options
 @pass_session
