@@ -29,6 +29,7 @@ COMMANDS: Mapping[str, tuple[str, str, str]] = {
     "status": ("status", "status", "Show how the daemon is doing."),
     "top": ("top", "top", "Watch what is under way, live."),
     "events": ("events", "events", "Follow what happens."),
+    "relay": ("relay", "relay", "Move an application's own outbox table into the daemon."),
     "backup": ("operate", "backup", "Make a consistent copy of the store."),
     "ack": ("operate", "ack", "Say that a degraded reason was seen."),
     "completion": ("completion", "completion", "Print the script that makes a shell complete."),
