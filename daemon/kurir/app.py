@@ -31,6 +31,7 @@ from kurir.services.engine import Engine, Surroundings
 from kurir.services.figures import Figures
 from kurir.services.opening import Opened, Salvages, open_store
 from kurir.services.outside import Outside
+from kurir.services.own_secrets import OwnSecrets
 from kurir.services.registry import Registry
 from kurir.services.views import Lens
 from kurir.services.watchdog import Watchdog
@@ -43,6 +44,7 @@ from kurir.system.filesystem import Reserve, inspect
 from kurir.system.http import HttpSender
 from kurir.system.listener import ControlSocket, open_control
 from kurir.system.netlink import on_link
+from kurir.system.secret_folder import SecretFolder
 from kurir.system.secrets import Secrets
 from kurir.system.service_manager import ServiceManager
 from kurir.system.state_folder import StateLock, require_folder
@@ -75,6 +77,7 @@ class Program:
         self._clock = SystemClock(trust=Trust(settings.clock_trust), boot_id=read_boot_id(environ.get("KURIR_BOOT_ID")))
         self._secrets = Secrets(settings.secrets, environ=environ, group=settings.access.group)
         self._sender = HttpSender()
+        self._own_secrets = OwnSecrets(SecretFolder(settings.daemon.state_dir))
         self._salvages = Salvages(self._clock.now)
         self._stop = asyncio.Event()
         self._hurry = asyncio.Event()
@@ -96,6 +99,7 @@ class Program:
         async with AsyncExitStack() as stack:
             lock = StateLock.acquire(folder)
             stack.callback(lock.release)
+            unusable = self._own_secrets.load()
             opened = self._open(folder, wal)
             try:
                 control = open_control(self.settings.daemon.runtime_dir, self.settings.access.group, self._environ)
@@ -103,7 +107,7 @@ class Program:
                 opened.conn.close()
                 raise
             stack.callback(control.close)
-            for warning in control.warnings:
+            for warning in (*control.warnings, *unusable):
                 self._log.warning(warning)
             await self._serve(folder, wal, opened, control)
 
@@ -189,6 +193,7 @@ class Program:
             reserve=reserve,
             sender=self._sender,
             on_link=on_link,
+            own_secrets=self._own_secrets,
         )
         engine = Engine(opened, outside, self._registry(), self._conditions())
         self._outside.introduce(engine)

@@ -10,6 +10,7 @@ import pytest
 from kurir.domain.policy import Topic
 from support.control import Caller, Control, calling, control
 from support.engine import registry
+from support.users import OTHER, OWNER, User
 
 
 @pytest.fixture
@@ -25,3 +26,17 @@ async def caller(served: Control) -> AsyncIterator[Caller]:
     """One connection to it, as root."""
     async with calling(served.path) as one:
         yield one
+
+
+@pytest.fixture
+async def owner(served: Control) -> AsyncIterator[User]:
+    user = await User.of(served.path, OWNER)
+    yield user
+    await user.end()
+
+
+@pytest.fixture
+async def other(served: Control) -> AsyncIterator[User]:
+    user = await User.of(served.path, OTHER)
+    yield user
+    await user.end()

@@ -29,6 +29,7 @@ CONTRACT = {
     ("POST", "/v1/degraded/{reason}/ack"), ("GET", "/metrics"), ("POST", "/v1/backup"), ("GET", "/v1/events"),
     ("GET", "/v1/openapi.json"), ("POST", "/v1/outbox/{name}/{target}"), ("PUT", "/v1/outbox/{name}/{target}"),
     ("PATCH", "/v1/outbox/{name}/{target}"), ("DELETE", "/v1/outbox/{name}/{target}"),
+    ("PUT", "/v1/secrets/{name}"), ("DELETE", "/v1/secrets/{name}"),
 }  # fmt: skip
 STATUSES = {
     "malformed": 400, "forbidden": 403, "override_forbidden": 403, "unknown_peer": 403, "not_found": 404,

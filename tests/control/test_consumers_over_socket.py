@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from control.test_who_may import OTHER, OWNER, User, needs_root
 from kurir.domain.events import AttemptEnded, JobClaimed
 from kurir.domain.job import Place
 from kurir.domain.policy import Topic
 from support.control import Caller, Control, calling, control
 from support.engine import registry
+from support.users import OTHER, OWNER, User, needs_root
 
 LEASE = "/v1/topics/thumbs/lease"
 

@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from control.test_who_may import OTHER, OWNER, User, needs_root
 from kurir.domain.policy import Destination, KeyStyle, Limits, RetryPolicy
 from support.control import Caller, Control, calling, control
 from support.engine import QUICK, registry
 from support.server import Hang, Reply, Request, Server, Stage
+from support.users import OTHER, OWNER, User, needs_root
 
 
 @asynccontextmanager

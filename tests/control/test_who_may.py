@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import grp
-import json
 import os
 import pwd
-import shutil
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
@@ -24,59 +22,7 @@ from kurir.control.protocol import ENDPOINTS
 from kurir.domain.policy import Access, Destination, Topic
 from support.control import Control, calling, control
 from support.engine import registry
-
-OWNER, OTHER, MEMBER = 61_001, 61_002, 61_003
-needs_root = pytest.mark.skipif(
-    os.geteuid() != 0 or shutil.which("setpriv") is None, reason="other users can only be made by root, with setpriv"
-)
-
-# One process, many requests: lines of JSON in, lines of JSON out. No import of ours: the checkout may be unreadable.
-PROGRAM = """
-import http.client, json, socket, sys
-class Connection(http.client.HTTPConnection):
-    def connect(self):
-        self.sock = socket.socket(socket.AF_UNIX)
-        self.sock.connect(sys.argv[1])
-for line in sys.stdin:
-    method, target, body = json.loads(line)
-    connection = Connection("kurir", timeout=20)
-    connection.request(method, target, None if body is None else json.dumps(body))
-    answer = connection.getresponse()
-    content = b"" if target.startswith("/v1/events") and answer.status == 200 else answer.read()
-    connection.close()
-    print(json.dumps([answer.status, content.decode()]), flush=True)
-"""
-
-
-class User:
-    """A process of another user that asks what a test wants to know."""
-
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
-        self._process = process
-
-    @classmethod
-    async def of(cls, path: Path, uid: int, gid: int | None = None) -> User:
-        program = [
-            "setpriv", f"--reuid={uid}", f"--regid={gid or uid}", "--clear-groups", "/usr/bin/env", "python3", "-c",
-            PROGRAM, str(path),
-        ]  # fmt: skip
-        pipe = asyncio.subprocess.PIPE
-        return cls(await asyncio.create_subprocess_exec(*program, stdin=pipe, stdout=pipe, cwd="/", limit=2**24))
-
-    async def ask(self, method: str, target: str, body: Any = None) -> tuple[int, Any]:
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write(json.dumps([method, target, body]).encode() + b"\n")
-        async with asyncio.timeout(20):
-            line = await self._process.stdout.readline()
-        assert line, "the user's process has ended"
-        status, content = json.loads(line)
-        return status, json.loads(content) if content.startswith(("{", "[")) else content
-
-    async def end(self) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-        await self._process.wait()
+from support.users import MEMBER, OTHER, OWNER, User, needs_root
 
 
 @pytest.fixture
@@ -101,20 +47,6 @@ async def served() -> AsyncIterator[Control]:
             yield server
 
 
-@pytest.fixture
-async def owner(served: Control) -> AsyncIterator[User]:
-    user = await User.of(served.path, OWNER)
-    yield user
-    await user.end()
-
-
-@pytest.fixture
-async def other(served: Control) -> AsyncIterator[User]:
-    user = await User.of(served.path, OTHER)
-    yield user
-    await user.end()
-
-
 def _request(endpoint: Endpoint, job: str) -> tuple[str, str, Any]:
     path = endpoint.path.replace("{id}", job).replace("{name}", "orders").replace("{reason}", "none")
     path = path.replace("/outbox/orders/{target}", "/outbox/api/x")
@@ -125,6 +57,7 @@ def _request(endpoint: Endpoint, job: str) -> tuple[str, str, Any]:
         "resolve_job": {"take": "server"},
         "backup": {"name": "b"},
         "extend_lease": {"lease": "60s"},
+        "put_secret": {"value": "v", "origins": ["https://h"]},
     }
     return endpoint.verb, path, bodies.get(endpoint.name, {} if endpoint.takes else None)
 
@@ -137,6 +70,9 @@ async def test_every_endpoint_asks_who_asks(served: Control, owner: User, other:
     of_other, document = await other.ask(*request)
     of_owner, _ = await owner.ask(*request)
     one_object = "{id}" in endpoint.path
+    if endpoint.name == "delete_secret":
+        assert (of_other, document["code"], of_owner) == (404, "not_found", 404)
+        return
     if endpoint.who is Who.ADMIN:
         assert (of_other, of_owner) == (403, 403)
         assert document["code"] == "forbidden"

@@ -33,6 +33,7 @@ from kurir.domain.submission import Submission
 from kurir.services.engine import Engine, Surroundings
 from kurir.services.intake import Receipt
 from kurir.services.opening import open_store
+from kurir.services.own_secrets import OwnSecrets
 from kurir.services.registry import Registry
 from kurir.store import look
 from kurir.store.database import FILE
@@ -40,6 +41,7 @@ from kurir.system.clock import SystemClock
 from kurir.system.filesystem import Reserve
 from kurir.system.http import HttpSender, WireReply
 from kurir.system.netlink import on_link
+from kurir.system.secret_folder import SecretFolder
 from kurir.system.secrets import Secrets
 from support.clock import FakeClock
 
@@ -104,6 +106,7 @@ class Running:
     engine: Engine
     folder: Path
     clock: SystemClock | FakeClock
+    own_secrets: OwnSecrets
     events: list[Event] = field(default_factory=list)
     waiting: list[asyncio.Future[None]] = field(default_factory=list)
     task: asyncio.Task[None] | None = None
@@ -257,13 +260,21 @@ async def running(
     """
     clock = clock or SystemClock()
     events = Events()
+    own_secrets = OwnSecrets(SecretFolder(folder))
     opened = open_store(folder, clock, wal=True, crash_limit=config.limits.crash_limit)
     sender = sender or HttpSender()
     outside = Surroundings(
-        folder=folder, clock=clock, events=events, reserve=Reserve(folder / "reserve"), sender=sender, on_link=near
+        folder=folder,
+        clock=clock,
+        events=events,
+        reserve=Reserve(folder / "reserve"),
+        sender=sender,
+        on_link=near,
+        own_secrets=own_secrets,
     )
+    assert not own_secrets.load()
     engine = Engine(opened, outside, config, Conditions())
-    state = Running(engine, folder, clock)
+    state = Running(engine, folder, clock, own_secrets)
 
     events.subscribe(state.heard)
     engine.adopt(config, Conditions(), secrets, spread)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from kurir.control import acting, answers, consuming, looking, openapi, relaying, submitting
+from kurir.control import acting, answers, consuming, keeping_secrets, looking, openapi, relaying, submitting
 from kurir.control.answers import Answer
 from kurir.control.call import Call, Handler
 from kurir.control.protocol_producers import OUTBOX
@@ -33,6 +33,9 @@ HANDLERS: Final[Mapping[str, Handler]] = {
         looking.get_readiness,
         looking.get_metrics,
         looking.follow_events,
+        keeping_secrets.list_secrets,
+        keeping_secrets.put_secret,
+        keeping_secrets.delete_secret,
         acting.edit_job,
         acting.retry_job,
         acting.cancel_job,

@@ -113,6 +113,33 @@ class Backup(Struct, frozen=True, forbid_unknown_fields=True):
     name: Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
 
 
+class Owned(Struct, frozen=True, forbid_unknown_fields=True):
+    """Whose: for administrators; without it one's own, and in lists of theirs everybody's."""
+
+    owner: Uid | None = None
+
+
+class SecretValue(Struct, frozen=True, forbid_unknown_fields=True):
+    """A secret, and the origins that it may be sent to."""
+
+    value: Annotated[str, Meta(description="1 to 4096 bytes, none of control.")]
+    origins: Annotated[list[str], Meta(description="1 to 16, as https://host or https://host:port.")]
+
+
+class SecretDocument(Struct, frozen=True):
+    """A secret, without its value."""
+
+    name: str
+    owner: int
+    origins: list[str]
+
+
+class SecretsDocument(Struct, frozen=True):
+    """Secrets, without their values."""
+
+    secrets: list[SecretDocument]
+
+
 class Count(Struct, frozen=True):
     """How many jobs were acted upon."""
 

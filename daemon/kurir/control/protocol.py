@@ -29,6 +29,7 @@ from kurir.control.parameters import (
 )
 from kurir.control.protocol_consumers import CONSUMERS
 from kurir.control.protocol_producers import OUTBOX
+from kurir.control.protocol_secrets import SECRETS
 from kurir.domain.submission import Edit, Submission
 from kurir.services.documents import (
     AttemptsDocument,
@@ -96,6 +97,7 @@ def _switch(verb: str, kind: str, summary: str) -> Endpoint:
 
 
 ENDPOINTS: Final[tuple[Endpoint, ...]] = (
+    *SECRETS,
     Endpoint(
         name="submit",
         verb="POST",

@@ -13,6 +13,7 @@ from kurir.services.gates import Gates
 from kurir.services.inspector import Inspector
 from kurir.services.intake import Intake
 from kurir.services.operations import Operations
+from kurir.services.own_secrets import OwnSecrets
 from kurir.services.situation import Situation, Troubles
 from kurir.services.storage import Storage
 from kurir.services.watchdog import Liveness
@@ -32,6 +33,7 @@ class Services:
     liveness: Liveness
     gates: Gates
     storage: Storage
+    own_secrets: OwnSecrets
     folder: Path
     in_flight: Callable[[], int]
     look_at_power: Callable[[], Awaitable[None]]
@@ -59,6 +61,7 @@ def services_of(
         liveness=engine.liveness,
         gates=engine.gates,
         storage=engine.storage,
+        own_secrets=engine.own_secrets,
         folder=engine.storage.folder,
         in_flight=lambda: engine.dispatcher.in_flight,
         look_at_power=engine.look_at_power,

@@ -17,6 +17,7 @@ from kurir.domain.job import ADHOC_TOPIC, OUTBOX_PREFIX, SERIAL_METHODS
 from kurir.domain.peer import Peer
 from kurir.domain.policy import Destination, Needs, Ordering, Topic
 from kurir.domain.submission import Submission
+from kurir.services.own_secrets import OwnSecrets
 from kurir.services.registry import Registry, needs_text
 
 MOST_PARENTS = 100
@@ -40,9 +41,10 @@ class Request(Struct, frozen=True):
 class Composer:
     """Applies the configuration's rules to the submissions of one user."""
 
-    def __init__(self, registry: Registry, peer: Peer) -> None:
+    def __init__(self, registry: Registry, peer: Peer, own_secrets: OwnSecrets) -> None:
         self._registry = registry
         self._peer = peer
+        self._own_secrets = own_secrets
 
     def compose(self, said: Submission, body: bytes | None) -> Request:
         """The request. Raises Refused, naming the field that is wrong."""
@@ -86,10 +88,6 @@ class Composer:
         origin, target = targets.check_adhoc_url(said.url or "", policy)
         method = heads.check_method(said.method or "POST")
         headers = heads.check_headers((said.headers or {}).items())
-        for name, value in headers:
-            if "{secret:" in value:
-                detail = f"cannot accept the job: the header {name} names a secret that you do not have"
-                raise Refused("invalid", detail, field=f"headers.{name}")
         topic = self._registry.topic(ADHOC_TOPIC, origin)
         assert topic is not None
         kind = (said.content_type or _adhoc_type(said)) if payload is not None else None
@@ -101,7 +99,7 @@ class Composer:
             _content_type(kind),
             headers,
             payload,
-            self._needs(said, topic),
+            self._needs(said, topic, self._own_secrets.names(self._peer.uid, headers)),
             _parents(said),
         )
 
@@ -132,7 +130,7 @@ class Composer:
         if said.unless is not None and said.unless.job is not None:
             _uid(said.unless.job, "unless.job")
 
-    def _needs(self, said: Submission, topic: Topic) -> str:
+    def _needs(self, said: Submission, topic: Topic, secrets: tuple[str, ...] = ()) -> str:
         given = said.needs
         needs = topic.needs
         if given is not None:
@@ -141,7 +139,7 @@ class Composer:
                 power=needs.power if given.power is UNSET else given.power,
                 hours=needs.hours if given.hours is UNSET else check_hours(given.hours),
             )
-        return needs_text(needs, said.urgency or topic.urgency)
+        return needs_text(needs, said.urgency or topic.urgency, secrets)
 
 
 @lru_cache(maxsize=1024)

@@ -191,7 +191,7 @@ class Delivery:
         """Decide, queue the outcome, and free the slot. Nothing in here can be interrupted."""
         job, now, wall = running.claimed.job, self._clock.now(), self._clock.wall()
         dispatcher = self._dispatcher()
-        verdict = self._redacted(sent.verdict)
+        verdict = self._redacted(job, sent.verdict)
         ended = self._gates.judged(lane, job, verdict, now, others_due=partial(dispatcher.others_due, job))
         change = after_attempt(
             job,
@@ -202,7 +202,7 @@ class Delivery:
             uniform=self._random.uniform,
             probe=running.probe,
             tried_for=self._patience.tried_for(job),
-            result=self._result(sent),
+            result=self._result(job, sent),
         )
         if running.abort is Abort.CANCEL and change.to is State.PENDING:
             change = structs.replace(change, to=State.CANCELLED, reason=Reason.REQUESTED, verdict="cancelled")
@@ -252,21 +252,21 @@ class Delivery:
         topic = self._gates.registry.topic(lane.topic, lane.destination)
         return topic.retry if topic is not None else RetryPolicy()
 
-    def _result(self, sent: Sent) -> Result | None:
+    def _result(self, job: Job, sent: Sent) -> Result | None:
         if sent.answer is None:
             return None
-        secrets = self._exchange.secrets()
-        headers = tuple((str(n), secrets.redact(v)) for n, v in sent.answer.headers if n.lower() in KEPT_HEADERS)
-        body = secrets.redact(sent.answer.body.decode("latin-1")).encode("latin-1", "replace")
+        redact = partial(self._exchange.redact, job.owner)
+        headers = tuple((str(n), redact(v)) for n, v in sent.answer.headers if n.lower() in KEPT_HEADERS)
+        body = redact(sent.answer.body.decode("latin-1"), cut=sent.truncated).encode("latin-1", "replace")
         return Result(sent.answer.status, headers, body, sent.truncated)
 
-    def _redacted(self, verdict: Verdict) -> Verdict:
+    def _redacted(self, job: Job, verdict: Verdict) -> Verdict:
         """The verdict without any secret that a server echoed."""
         match verdict:
             case outcome.Done() | outcome.VerifyFirst():
                 return verdict
             case _:
-                return replace(verdict, detail=self._exchange.secrets().redact(verdict.detail))
+                return replace(verdict, detail=self._exchange.redact(job.owner, verdict.detail, cut=True))
 
     def _tell(self, job: Job, change: Transition, sent: Sent, status: int | None) -> None:
         error = change.last_error if change.last_error is not job.last_error else None

@@ -22,6 +22,8 @@ from kurir.services.compose import target_line
 from kurir.services.defects import report
 from kurir.services.gates import Gates
 from kurir.services.intake import INLINE
+from kurir.services.own_secrets import OwnSecrets
+from kurir.services.registry import with_secrets
 from kurir.services.storage import Storage
 from kurir.services.timing import duration
 from kurir.store import amend, bodies, look
@@ -38,12 +40,14 @@ class Editor:
         storage: Storage,
         reader: Reader,
         clock: Clock,
+        own_secrets: OwnSecrets,
         ambiguous_below: Callable[[], int],
     ) -> None:
         self._gates = gates
         self._storage = storage
         self._reader = reader
         self._clock = clock
+        self._own_secrets = own_secrets
         self._ambiguous_below = ambiguous_below
         self._edited: WeakValueDictionary[bytes, asyncio.Lock] = WeakValueDictionary()
 
@@ -67,6 +71,7 @@ class Editor:
         if destination is not None:
             targets.verify(destination.url, targets.join(destination.url, path, query if mark else None))
         headers = job.headers if said.headers is UNSET else self._headers(job, said.headers, destination)
+        needs = self._needs_after(job, headers)
         kind = job.content_type if said.content_type is UNSET else heads.check_value(said.content_type, "content_type")
         changed, body = _new_body(said)
         size = job.size if not changed else len(body or b"")
@@ -95,7 +100,15 @@ class Editor:
             wall_not_before=job.wall_not_before if said.delay is UNSET else None,
             expires_at=expires_at,
             new_key=new_key,
+            needs=needs,
         )
+
+    def _needs_after(self, job: Job, headers: tuple[tuple[str, str], ...]) -> str | None:
+        """The needs of a job with its own URL whose headers now refer to other secrets of its owner."""
+        if job.topic != ADHOC_TOPIC or headers == job.headers:
+            return None
+        needs = self._storage.catalog.by_id[job.lane].needs
+        return with_secrets(needs, self._own_secrets.names(job.owner, headers))
 
     def _check_overrides(self, job: Job, said: Edit) -> None:
         """Refuse what the topic does not let a job set. Who named the whole URL may change it."""

@@ -13,7 +13,7 @@ from kurir.domain.conditions import Conditions
 from kurir.domain.errors import StoreCorrupt, StoreFailing
 from kurir.domain.events import Events, JobAccepted, JobChanged
 from kurir.domain.health import Standing
-from kurir.domain.job import State
+from kurir.domain.job import ADHOC_TOPIC, State
 from kurir.domain.outcome import Hold
 from kurir.services.agenda import Agenda
 from kurir.services.connectivity import NetworkWatch
@@ -26,8 +26,9 @@ from kurir.services.housekeeping import Housekeeping
 from kurir.services.intake import Intake
 from kurir.services.opening import Opened
 from kurir.services.operations import Operations
+from kurir.services.own_secrets import OwnSecrets
 from kurir.services.patience import Patience
-from kurir.services.registry import Registry
+from kurir.services.registry import Registry, health_key
 from kurir.services.storage import Reserve, Storage
 from kurir.services.timekeeping import Timekeeping
 from kurir.services.watchdog import Liveness
@@ -58,6 +59,7 @@ class Surroundings:
     reserve: Reserve
     sender: HttpSender
     on_link: Callable[[str], bool]
+    own_secrets: OwnSecrets
 
 
 class Engine:
@@ -71,6 +73,7 @@ class Engine:
         uniform = random.Random().uniform  # noqa: S311
         self.registry = registry
         self.secrets: Secrets | None = None
+        self.own_secrets = outside.own_secrets
         self.spread = 0
         self.look_at_power: Callable[[], Awaitable[None]] = _no_look
         self.agenda = Agenda(clock, emit)
@@ -83,6 +86,7 @@ class Engine:
         world = World(
             sender=outside.sender,
             secrets=self._secrets,
+            own_secrets=outside.own_secrets,
             conditions=self.network.conditions,
             on_link=outside.on_link,
             send_failed=self.network.send_failed,
@@ -105,8 +109,16 @@ class Engine:
         self.consumers = Consumers(
             self.storage, self.reader, self.gates, self.dispatcher, clock=clock, agenda=self.agenda, emit=emit
         )
-        self.intake = Intake(self.storage, self.gates, self.dispatcher, clock, emit)
-        self.operations = Operations(self.storage, self.reader, self.gates, self.dispatcher, self.delivery, clock)
+        self.intake = Intake(self.storage, self.gates, self.dispatcher, clock, emit, outside.own_secrets)
+        self.operations = Operations(
+            self.storage,
+            self.reader,
+            self.gates,
+            self.dispatcher,
+            self.delivery,
+            clock,
+            own_secrets=outside.own_secrets,
+        )
         self.housekeeping = Housekeeping(self.storage, self.reader, self.dispatcher, self.patience, clock, self.agenda)
         self.liveness = Liveness(self.storage, self.dispatcher, clock.now)
         self._connect(clock)
@@ -127,8 +139,10 @@ class Engine:
         self.network.portal_gone = partial(self._release_everywhere, Hold.PORTAL)
         self._timekeeping = Timekeeping(clock, self.storage, self.dispatcher, self._outside.events.emit, self.patience)
         self._timekeeping.resumed = self.network.resumed
-        self.intake.new_lane = self.patience.look
+        self.intake.new_lane = self.operations.new_lane = self.patience.look
         self.operations.pauses_changed = self._conditions_changed
+        self.gates.needs.missing_secret = self._outside.own_secrets.missing
+        self._outside.own_secrets.changed = self._own_secret_changed
 
     async def run(self) -> None:
         """Work until cancelled. Raises StoreCorrupt when the database turns out to be damaged."""
@@ -180,6 +194,13 @@ class Engine:
             self._release_everywhere(Hold.UNAUTHORIZED, Hold.SECRET)
             self.dispatcher.look_again()
 
+    def _own_secret_changed(self, owner: int) -> None:
+        """A user's credentials were replaced: origins that refused them are tried again, by that user's jobs."""
+        for lane in self._opened.catalog.by_id.values():
+            if lane.owner == owner and lane.topic == ADHOC_TOPIC:
+                self.gates.release(health_key(lane), lane.destination, Hold.UNAUTHORIZED, Hold.SECRET)
+        self._conditions_changed()
+
     def sleeping(self, state: Sleep) -> None:
         """The device is about to be suspended, or is back."""
         if state is Sleep.PREPARING:
@@ -204,6 +225,7 @@ class Engine:
 
     async def close(self) -> None:
         """Give everything back. The store is closed last."""
+        self._outside.own_secrets.changed = lambda owner: None
         self._timekeeping.close()
         self.consumers.close()
         self.agenda.close()

@@ -9,6 +9,7 @@ import asyncio
 import hashlib
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 
@@ -23,6 +24,7 @@ from kurir.domain.outcome import Answer, Attempt, Hold, HoldDestination, Interru
 from kurir.domain.policy import Destination, Expect
 from kurir.services import request
 from kurir.services.gates import Gates
+from kurir.services.own_secrets import OwnSecrets
 from kurir.store import bodies
 from kurir.store.catalog import Lane
 from kurir.store.claim import Claimed
@@ -77,6 +79,7 @@ class World:
 
     sender: HttpSender
     secrets: Callable[[], Secrets]
+    own_secrets: OwnSecrets
     conditions: Callable[[], Conditions]
     on_link: Callable[[str], bool]
     send_failed: Callable[[], None]
@@ -94,9 +97,12 @@ class Exchange:
         self.ambiguous_below = 0
         """Jobs up to this id may have been sent although nothing says so (a power cut took the record)."""
 
-    def secrets(self) -> Secrets:
-        """The secrets of today, which also know what to redact."""
-        return self._world.secrets()
+    def redact(self, owner: int, text: str, *, cut: bool = False) -> str:
+        """What is kept of an exchange of this owner's job: the text without secrets, configured or the owner's own.
+
+        `cut`: it may end in the middle of one.
+        """
+        return self._world.own_secrets.redact(owner, self._world.secrets().redact(text, cut=cut), cut=cut)
 
     async def attempt(self, claimed: Claimed, lane: Lane) -> Sent:
         """The wire part: build, send, judge. Faults of configuration are verdicts too."""
@@ -107,6 +113,7 @@ class Exchange:
         changed = await self._changed(claimed)
         if changed is not None:
             return Sent(changed, None)
+        fill = self._fill(lane, destination)
         now = self._clock.now()
         accepted = job.wall_created if self._clock.trusted() else None
         try:
@@ -114,7 +121,7 @@ class Exchange:
                 claimed,
                 destination,
                 self._headers_of(lane),
-                self._world.secrets(),
+                fill,
                 self._folder,
                 age_s=(now - job.accepted_at) // 1000,
                 accepted_at=accepted,
@@ -126,7 +133,7 @@ class Exchange:
         try:
             reply = await self._send(wire, job, lane, destination, self._gates.registry.retention.result_bytes)
         except ValueError:
-            unfit = self._unfit(wire, lane, destination)
+            unfit = self._unfit(wire, lane, destination, fill)
             if unfit is None:
                 raise
             return Sent(unfit, None)
@@ -139,8 +146,14 @@ class Exchange:
             verdict, answer, reply.seconds, reply.sent_bytes, reply.received_bytes, reply.truncated, reply.status
         )
         if isinstance(verdict, outcome.VerifyFirst | outcome.Conflict) and answer.status == 412:
-            return await self._look(job, lane, destination, sent)
+            return await self._look(job, lane, destination, sent, fill)
         return sent
+
+    def _fill(self, lane: Lane, destination: Destination) -> request.Fill:
+        """Whose secrets a reference means: those of the configuration never reach a URL that a job named itself."""
+        if destination.adhoc:
+            return partial(self._world.own_secrets.fill, lane.owner, lane.destination)
+        return self._world.secrets().fill
 
     async def _changed(self, claimed: Claimed) -> Reject | None:
         """Whether the payload is no longer the one that was accepted: the key must not go out with other bytes."""
@@ -160,12 +173,12 @@ class Exchange:
                     return Reject(ErrorKind.BODY_MISSING, str(fault), wrote=False)
         return None
 
-    def _unfit(self, wire: WireRequest, lane: Lane, destination: Destination) -> Verdict | None:
+    def _unfit(self, wire: WireRequest, lane: Lane, destination: Destination, fill: request.Fill) -> Verdict | None:
         """Why a request could not be sent as it is: its destination's fault or the job's. None: neither, a defect."""
         route = self._route(lane, destination)
         try:
             check_route(route)
-            check(request.without_job(destination, route.origin, self._world.secrets()), route)
+            check(request.without_job(destination, route.origin, fill), route)
         except (ValueError, SecretUnusable) as fault:
             return _hold(f"no request to the destination can be sent: {fault}")
         try:
@@ -191,11 +204,11 @@ class Exchange:
         follow = Redirects.SAME_ORIGIN if destination.follow_redirects else Redirects.NEVER
         return await self._world.sender.send(wire, route, request.timeouts_of(destination), keep=keep, redirects=follow)
 
-    async def _look(self, job: Job, lane: Lane, destination: Destination, sent: Sent) -> Sent:
+    async def _look(self, job: Job, lane: Lane, destination: Destination, sent: Sent, fill: request.Fill) -> Sent:
         """A precondition failed: see what the server holds. Ours already: done. Else it is kept for the conflict."""
         keep = max(self._gates.registry.retention.result_bytes, min(job.size + 1, COMPARED))
         try:
-            wire = request.build_look(job, destination, self._headers_of(lane), self._world.secrets())
+            wire = request.build_look(job, destination, self._headers_of(lane), fill)
             reply = await self._send(wire, job, lane, destination, keep)
         except SecretUnusable as fault:  # it was usable a moment ago
             reply = WireFault(kind=Fault.CONNECT, detail=str(fault), wrote=False)

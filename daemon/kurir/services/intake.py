@@ -28,6 +28,7 @@ from kurir.services.compose import Composer, Request, content_digest, line_of
 from kurir.services.defects import report
 from kurir.services.dispatcher import Dispatcher
 from kurir.services.gates import Gates
+from kurir.services.own_secrets import OwnSecrets
 from kurir.services.registry import Registry
 from kurir.services.storage import Storage
 from kurir.services.timing import due_at, timing
@@ -72,12 +73,21 @@ _Line = tuple[int, NewJob, Room]
 class Intake:
     """Takes jobs in. Every success is on the disk when it is returned."""
 
-    def __init__(self, storage: Storage, gates: Gates, dispatcher: Dispatcher, clock: Clock, emit: Emit) -> None:
+    def __init__(
+        self,
+        storage: Storage,
+        gates: Gates,
+        dispatcher: Dispatcher,
+        clock: Clock,
+        emit: Emit,
+        own_secrets: OwnSecrets,
+    ) -> None:
         self._storage = storage
         self._gates = gates
         self._dispatcher = dispatcher
         self._clock = clock
         self._emit = emit
+        self._own_secrets = own_secrets
         self.stopping = False
         self.new_lane: Callable[[int], None] = lambda lane: None
 
@@ -239,7 +249,8 @@ class Intake:
         """Check everything that can be checked without the store, and write a large payload to its file."""
         registry = self._gates.registry
         now, wall = self._clock.now(), self._clock.wall()
-        request = compose(registry, peer) if compose else Composer(registry, peer).compose(submission, body)
+        composer = Composer(registry, peer, self._own_secrets)
+        request = compose(registry, peer) if compose else composer.compose(submission, body)
         topic = request.topic
         uid = new_uid(wall)
         payload = request.body

@@ -24,6 +24,7 @@ class NeedsWatch:
 
     clock: Clock
     conditions: Callable[[], Conditions]
+    missing_secret: Callable[[int, str, tuple[str, ...]], str] = lambda owner, origin, names: ""
     _read: dict[str, LaneNeeds] = field(default_factory=dict)
 
     def all_of(self, lane: Lane) -> LaneNeeds:
@@ -44,6 +45,9 @@ class NeedsWatch:
         conditions = self.conditions()
         unreachable = reach_block(conditions.network, reachability(conditions.network, place(destination)))
         found = [] if unreachable is None else [Gate(Pass.SHUT, unreachable.kind, unreachable.detail)]
+        said = self.all_of(lane)
+        if said.secrets and (missing := self.missing_secret(lane.owner, lane.destination, said.secrets)):
+            found.append(Gate(Pass.SHUT, "secret", missing))
         return found + self.own_unmet(lane, place(destination), now)
 
     def own_unmet(self, lane: Lane, where: Place, now: int) -> list[Gate]:

@@ -21,6 +21,7 @@ from kurir.services.dispatcher import Dispatcher
 from kurir.services.edits import Editor
 from kurir.services.gates import Gates
 from kurir.services.intake import UNSURE
+from kurir.services.own_secrets import OwnSecrets
 from kurir.services.storage import DISK_FULL, Storage
 from kurir.store import amend, look
 from kurir.store.amend import Amended
@@ -54,7 +55,15 @@ class Operations:
     """Acts for a user, on what that user may see."""
 
     def __init__(
-        self, storage: Storage, reader: Reader, gates: Gates, dispatcher: Dispatcher, delivery: Delivery, clock: Clock
+        self,
+        storage: Storage,
+        reader: Reader,
+        gates: Gates,
+        dispatcher: Dispatcher,
+        delivery: Delivery,
+        clock: Clock,
+        *,
+        own_secrets: OwnSecrets,
     ) -> None:
         self._storage = storage
         self._reader = reader
@@ -62,11 +71,12 @@ class Operations:
         self._dispatcher = dispatcher
         self._delivery = delivery
         self._clock = clock
-        self._editor = Editor(gates, storage, reader, clock, lambda: delivery.ambiguous_below)
+        self._editor = Editor(gates, storage, reader, clock, own_secrets, lambda: delivery.ambiguous_below)
         self._flushed: dict[int, int] = {}
         self._waiting: dict[bytes, set[asyncio.Future[None]]] = {}
         self.emit: Emit = lambda event: None
         self.pauses_changed: Callable[[], None] = lambda: None
+        self.new_lane: Callable[[int], None] = lambda lane: None
         self.expires: Callable[[Job], None] = lambda job: None
         self.take_from_consumer: Callable[[Job], Awaitable[Job | None]] | None = None
 
@@ -124,7 +134,8 @@ class Operations:
         async with self._editor.alone(uid):
             job = await self._find(peer, uid)
             amend.require(job, Step.EDIT)
-            return await self._revise(peer, job, await self._editor.edited(job, said), amend.edit)
+            run = partial(amend.edit, catalog=self._storage.catalog)
+            return await self._revise(peer, job, await self._editor.edited(job, said), run)
 
     async def _revise(self, peer: Peer, job: Job, change: amend.Edit, run: Callable[..., Amended]) -> Job:
         """Write a job's new request; of the files of its payloads only that of its request stays."""
@@ -220,6 +231,10 @@ class Operations:
         return amended.job
 
     def _amended(self, amended: Amended) -> None:
+        lane = amended.job.lane
+        if amended.lane is not None and lane not in self._storage.catalog.by_id:
+            self._storage.catalog.learn(lane, amended.lane)
+            self.new_lane(lane)
         if amended.job.state is not amended.was.state:
             age = (self._clock.now() - amended.job.accepted_at) / 1000
             self.emit(JobChanged(amended.job, amended.was.state, age))

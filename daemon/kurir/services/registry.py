@@ -22,21 +22,39 @@ class _Written(msgspec.Struct, frozen=True):
     urgency: str = "now"
 
 
+class _WrittenWithSecrets(_Written, frozen=True):
+    secrets: tuple[str, ...] = ()
+
+
 @dataclass(frozen=True, slots=True)
 class LaneNeeds:
-    """What the name of a lane says of its jobs."""
+    """What the name of a lane says of its jobs.
+
+    `secrets`: those of the owner that the headers of jobs with their own URL refer to, by name.
+    """
 
     needs: Needs = Needs()
     urgency: str = "now"
+    secrets: tuple[str, ...] = ()
 
 
-_decode = msgspec.json.Decoder(_Written)
+_decode = msgspec.json.Decoder(_WrittenWithSecrets)
 
 
 @lru_cache(maxsize=256)
-def needs_text(needs: Needs, urgency: str) -> str:
+def needs_text(needs: Needs, urgency: str, secrets: tuple[str, ...] = ()) -> str:
     """The canonical form of needs that names a lane."""
+    if secrets:
+        return msgspec.json.encode(
+            _WrittenWithSecrets(needs.network, needs.power, needs.hours, urgency, secrets)
+        ).decode()
     return msgspec.json.encode(_Written(needs.network, needs.power, needs.hours, urgency)).decode()
+
+
+def with_secrets(text: str, secrets: tuple[str, ...]) -> str:
+    """The needs of a lane, for a job whose headers now refer to other secrets of its owner."""
+    said = needs_of(text)
+    return needs_text(said.needs, said.urgency, secrets)
 
 
 def needs_of(text: str) -> LaneNeeds:
@@ -45,7 +63,8 @@ def needs_of(text: str) -> LaneNeeds:
         found = _decode.decode(text)
     except msgspec.MsgspecError:
         return LaneNeeds()
-    return LaneNeeds(Needs(network=found.network, power=found.power, hours=found.hours), found.urgency)
+    needs = Needs(network=found.network, power=found.power, hours=found.hours)
+    return LaneNeeds(needs, found.urgency, found.secrets)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,7 @@ what is configured now, with secrets filled in at the last moment.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from pathlib import Path
 
@@ -21,10 +21,12 @@ from kurir.services.views import instant
 from kurir.store.bodies import FOLDER, name_of
 from kurir.store.claim import Claimed
 from kurir.system.http import Route, Timeouts, WireRequest
-from kurir.system.secrets import Secrets
 
 _TRACE_ID = re.compile(r"(?!0{32})[0-9a-f]{32}")
 USER_AGENT = f"kurird/{__version__}"
+
+Fill = Callable[[str], str]
+"""Puts the values of secrets in place of references to them. Raises SecretUnusable."""
 
 
 LONGEST_REMEMBERED = 200
@@ -88,7 +90,7 @@ def build(
     claimed: Claimed,
     destination: Destination,
     of_topic: Mapping[str, str],
-    secrets: Secrets,
+    fill: Fill,
     folder: Path,
     *,
     age_s: int,
@@ -96,12 +98,12 @@ def build(
 ) -> WireRequest:
     """The request of one attempt. `accepted_at`: wall milliseconds, None while the clock is not trusted.
 
-    `of_topic` are the headers that its topic has now.
+    `of_topic` are the headers that its topic has now; `fill` puts values in place of references to secrets.
 
     Raises SecretUnusable for a secret that cannot be read, Refused for a target outside of the destination.
     """
     job = claimed.job
-    headers = _headers(job, destination, of_topic, secrets)
+    headers = _headers(job, destination, of_topic, fill)
     headers.append((destination.idempotency_header, idempotency_value(job.key, destination.idempotency_style)))
     headers.append(("Kurir-Attempt", str(job.attempts)))
     headers.append(("Kurir-Age", str(max(0, age_s))))
@@ -115,35 +117,33 @@ def build(
     )
 
 
-def build_look(job: Job, destination: Destination, of_topic: Mapping[str, str], secrets: Secrets) -> WireRequest:
+def build_look(job: Job, destination: Destination, of_topic: Mapping[str, str], fill: Fill) -> WireRequest:
     """A GET for what the destination holds now, to judge a failed precondition by. Without conditions of its own.
 
     Identity encoding, because a compressed answer may carry another validator (RFC 9110, section 8.8.3.3).
     """
     conditional = {"if-match", "if-none-match", "if-modified-since", "if-unmodified-since", "content-type"}
-    headers = [(n, v) for n, v in _headers(job, destination, of_topic, secrets) if n.lower() not in conditional]
+    headers = [(n, v) for n, v in _headers(job, destination, of_topic, fill) if n.lower() not in conditional]
     headers.append(("Accept-Encoding", "identity"))
     return WireRequest(method="GET", url=wire_url(destination.url, job.target), headers=tuple(headers))
 
 
-def without_job(destination: Destination, origin: str, secrets: Secrets) -> WireRequest:
+def without_job(destination: Destination, origin: str, fill: Fill) -> WireRequest:
     """What each request to a destination has of it: where this cannot be sent, no job is to blame."""
-    headers = [(name, secrets.fill(value)) for name, value in destination.headers.items()]
+    headers = [(name, fill(value)) for name, value in destination.headers.items()]
     headers.append((destination.idempotency_header, "x"))
     return WireRequest(method="GET", url=origin, headers=tuple(headers))
 
 
-def _headers(
-    job: Job, destination: Destination, of_topic: Mapping[str, str], secrets: Secrets
-) -> list[tuple[str, str]]:
+def _headers(job: Job, destination: Destination, of_topic: Mapping[str, str], fill: Fill) -> list[tuple[str, str]]:
     configured = {name.lower() for name in destination.headers}
     headers = [
-        # Only what the operator wrote is filled in: in what a client wrote, a reference is literal text.
-        (name, secrets.fill(value) if "{secret:" in value and of_topic.get(name) == value else value)
+        # In what a client wrote a reference is literal text, unless the URL is the job's: then it is the owner's own.
+        (name, fill(value) if "{secret:" in value and (destination.adhoc or of_topic.get(name) == value) else value)
         for name, value in job.headers
         if name.lower() not in configured
     ]
-    headers += [(name, secrets.fill(value)) for name, value in destination.headers.items()]
+    headers += [(name, fill(value)) for name, value in destination.headers.items()]
     present = configured | {name.lower() for name, _ in headers}
     if job.content_type and "content-type" not in present:
         headers.append(("Content-Type", job.content_type))

@@ -12,7 +12,7 @@ from kurir.domain.instant import Now
 from kurir.domain.job import BodyKind, ErrorKind, Job, JobError, Place, Reason
 from kurir.domain.lifecycle import Step, after
 from kurir.store import lines
-from kurir.store.catalog import Catalog
+from kurir.store.catalog import Catalog, LaneKey
 from kurir.store.end import account, end_row, remember_key
 from kurir.store.insert import Room, require_growth
 from kurir.store.rows import headers_to, job_from, readable, with_columns
@@ -32,6 +32,7 @@ class Amended:
     job: Job
     was: Job
     ready: frozenset[int] = frozenset()
+    lane: LaneKey | None = None  # what its lane is, if it changed
 
 
 def find(tx: Tx, uid: bytes, owner: int | None) -> Job:
@@ -121,13 +122,14 @@ class Edit:
     wall_not_before: int | None
     expires_at: int | None
     new_key: str | None
+    needs: str | None = None  # None: they stay, and with them its lane
 
     @property
     def cost(self) -> int:
         return self.size + len(self.target) + sum(len(n) + len(v) for n, v in self.headers)
 
 
-def edit(tx: Tx, job: Job, change: Edit, room: Room, now: Now) -> Amended:
+def edit(tx: Tx, job: Job, change: Edit, room: Room, catalog: Catalog, now: Now) -> Amended:
     """Write an edited request. Its place stays, except that a pending job waits for its new instant, and in its line.
 
     Raises Refused: `wrong_state`, and `queue_full` or `quota_exceeded` for a request that grows beyond the limits.
@@ -147,15 +149,25 @@ def edit(tx: Tx, job: Job, change: Edit, room: Room, now: Now) -> Amended:
         if change.body is not None and change.body_kind is BodyKind.INLINE:
             tx.conn.execute(_SQL["insert_body"], (job.id, change.body))
     tx.count(job.topic, job.owner, account(job.place), 0, change.cost - job.cost)
+    lane_key = None if change.needs is None else (job.topic, job.destination, job.owner, change.needs)
+    lane = job.lane if lane_key is None else _change_lane(tx, job, lane_key, catalog, now)
     ready: set[int] = set()
     if change.line != job.line:
         ready = _change_line(tx, job, change.line, now)
     elif job.place in (Place.READY, Place.WAITING):
         place = lines.rest(change.due_at, now.device)
         tx.conn.execute(_SQL["set_state"], (place, job.id, job.place))
-        ready = {job.lane} if place is Place.READY else set()
+        ready = {lane} if place is Place.READY else set()
     edited = job_from(tx.conn.execute(_SQL["job_by_id"], (job.id,)).fetchone())
-    return Amended(edited, job, frozenset(ready))
+    return Amended(edited, job, frozenset(ready), lane_key)
+
+
+def _change_lane(tx: Tx, job: Job, key: LaneKey, catalog: Catalog, now: Now) -> int:
+    lane = catalog.lane_id(tx, key)
+    if lane != job.lane:
+        tried = catalog.open_time(job.lane, now.device) - job.open_base
+        tx.conn.execute(_SQL["set_lane"], (lane, catalog.open_time(lane, now.device) - tried, job.id))
+    return lane
 
 
 def _change_line(tx: Tx, job: Job, line: int | None, now: Now) -> set[int]:
@@ -172,9 +184,9 @@ def _change_line(tx: Tx, job: Job, line: int | None, now: Now) -> set[int]:
 def rebase(tx: Tx, job: Job, change: Edit, room: Room, catalog: Catalog, now: Now) -> Amended:
     """Resolve a conflict: the request is set against the version that was seen, and goes."""
     require(job, Step.RESOLVE)
-    edited = edit(tx, job, change, room, now)
+    edited = edit(tx, job, change, room, catalog, now)
     sent = resend(tx, edited.job, catalog, now)
-    return Amended(sent.job, job, edited.ready | sent.ready)
+    return Amended(sent.job, job, edited.ready | sent.ready, edited.lane)
 
 
 def expire(tx: Tx, now: Now, keep_key: int) -> tuple[list[Job], set[int], int | None]:

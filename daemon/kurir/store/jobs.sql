@@ -204,6 +204,10 @@ UPDATE jobs SET method = ?, target = ?, content_type = ?, headers = ?, body_kind
     wire_key = ?, line = ?, priority = ?, due_at = ?, wall_not_before = ?, expires_at = ?, ambiguous = ?, wall_updated = ?
 WHERE id = ? AND state = ?;
 
+-- name: set_lane
+-- The time in which it could be tried is kept: it was measured against the lane that the job leaves.
+UPDATE jobs SET lane = ?, open_base = ? WHERE id = ?;
+
 -- name: done_by_uid
 SELECT 1 FROM jobs WHERE uid = ? AND owner = ? AND state = 5;
 

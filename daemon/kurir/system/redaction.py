@@ -14,6 +14,7 @@ from collections import deque
 from urllib.parse import quote, quote_plus
 
 _SHORTEST = 4
+_TELLING = 8  # so many first characters of a value, where a text ends, are taken for a value that was cut
 _REMEMBERED = 4  # values per name: an attempt in flight may still carry one that was replaced meanwhile
 
 
@@ -22,8 +23,7 @@ class Redaction:
 
     def __init__(self) -> None:
         self._values: dict[str, deque[str]] = {}
-        self._names: dict[str, str] = {}
-        self._pattern: re.Pattern[str] | None = None
+        self._known: tuple[re.Pattern[str], dict[str, str]] | None = None  # replaced as one: others read meanwhile
 
     def learn(self, name: str, value: str) -> None:
         """From now on this value is replaced by {secret:name}."""
@@ -31,18 +31,39 @@ class Redaction:
         if value in values or len(value) < _SHORTEST:
             return
         values.append(value)
-        self._names = {form: key for key, known in self._values.items() for one in known for form in _forms(one)}
-        longest_first = sorted(self._names, key=len, reverse=True)
-        self._pattern = re.compile("|".join(map(re.escape, longest_first)))
+        names = {form: key for key, known in self._values.items() for one in known for form in _forms(one)}
+        longest_first = sorted(names, key=len, reverse=True)
+        self._known = re.compile("|".join(map(re.escape, longest_first))), names
 
-    def redact(self, text: str) -> str:
-        """The text without any value that is known."""
-        if self._pattern is None:
+    def redact(self, text: str, *, cut: bool = False) -> str:
+        """The text without any value that is known. `cut`: it may end in the middle of one."""
+        if self._known is None:
             return text
-        return self._pattern.sub(lambda match: f"{{secret:{self._names[match[0]]}}}", text)
+        pattern, names = self._known
+        if any(form in text for form in names):  # seldom; to look is many times quicker than the pattern
+            text = pattern.sub(lambda match: _reference(names[match[0]]), text)
+        return _without_beginning(text, names) if cut else text
 
     def __repr__(self) -> str:
         return f"Redaction({sorted(self._values)})"
+
+
+def _reference(name: str) -> str:
+    return f"{{secret:{name}}}"
+
+
+def _without_beginning(text: str, names: dict[str, str]) -> str:
+    """The text without the first part of a value at its end."""
+    found, whose = len(text), ""
+    for form, name in names.items():
+        head = form[:_TELLING]
+        at = text.find(head, max(0, len(text) - len(form) + 1))
+        while 0 <= at < found:
+            if form.startswith(text[at:]):
+                found, whose = at, name
+                break
+            at = text.find(head, at + 1)
+    return text[:found] + _reference(whose) if whose else text
 
 
 def _forms(value: str) -> set[str]:
@@ -54,6 +75,8 @@ def _forms(value: str) -> set[str]:
     standard = base64.b64encode(encoded).decode()
     forms |= {standard.rstrip("="), base64.urlsafe_b64encode(encoded).decode().rstrip("=")}
     forms |= _credentials_within(value)
+    forms |= {" ".join(value.split())}  # as messages show it, on one line
+    forms |= {encoded.decode("latin-1")}  # as the bytes of an answer are read
     return {form for form in forms if len(form) >= _SHORTEST}
 
 

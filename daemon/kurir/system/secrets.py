@@ -101,9 +101,12 @@ class Secrets:
         """Makes a value known that did not come from here (a token that was bought), so that it is redacted too."""
         self._redaction.learn(name, value)
 
-    def redact(self, text: str) -> str:
-        """The text with {secret:NAME} in place of every value that is or was known, also escaped or in base64."""
-        return self._redaction.redact(text)
+    def redact(self, text: str, *, cut: bool = False) -> str:
+        """The text with {secret:NAME} in place of every value that is or was known, also escaped or in base64.
+
+        `cut`: the text may end in the middle of a value.
+        """
+        return self._redaction.redact(text, cut=cut)
 
     def refresh(self) -> frozenset[str]:
         """The names whose value is another than when this was last asked, or became usable or unusable."""

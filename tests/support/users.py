@@ -1,0 +1,65 @@
+"""Processes of other users, who ask over the socket what a test wants to know."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+OWNER, OTHER, MEMBER = 61_001, 61_002, 61_003
+needs_root = pytest.mark.skipif(
+    os.geteuid() != 0 or shutil.which("setpriv") is None, reason="other users can only be made by root, with setpriv"
+)
+
+# One process, many requests: lines of JSON in, lines of JSON out. No import of ours: the checkout may be unreadable.
+PROGRAM = """
+import http.client, json, socket, sys
+class Connection(http.client.HTTPConnection):
+    def connect(self):
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.connect(sys.argv[1])
+for line in sys.stdin:
+    method, target, body = json.loads(line)
+    connection = Connection("kurir", timeout=20)
+    connection.request(method, target, None if body is None else json.dumps(body))
+    answer = connection.getresponse()
+    content = b"" if target.startswith("/v1/events") and answer.status == 200 else answer.read()
+    connection.close()
+    print(json.dumps([answer.status, content.decode()]), flush=True)
+"""
+
+
+class User:
+    """A process of another user that asks what a test wants to know."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self._process = process
+
+    @classmethod
+    async def of(cls, path: Path, uid: int, gid: int | None = None) -> User:
+        program = [
+            "setpriv", f"--reuid={uid}", f"--regid={gid or uid}", "--clear-groups", "/usr/bin/env", "python3", "-c",
+            PROGRAM, str(path),
+        ]  # fmt: skip
+        pipe = asyncio.subprocess.PIPE
+        return cls(await asyncio.create_subprocess_exec(*program, stdin=pipe, stdout=pipe, cwd="/", limit=2**24))
+
+    async def ask(self, method: str, target: str, body: Any = None) -> tuple[int, Any]:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(json.dumps([method, target, body]).encode() + b"\n")
+        async with asyncio.timeout(20):
+            line = await self._process.stdout.readline()
+        assert line, "the user's process has ended"
+        status, content = json.loads(line)
+        return status, json.loads(content) if content.startswith(("{", "[")) else content
+
+    async def end(self) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        await self._process.wait()
