@@ -6,14 +6,15 @@ import asyncio
 import os
 import stat
 from pathlib import Path
-
-from aiohttp.abc import AbstractStreamWriter
-from aiohttp.payload import Payload
-from multidict import CIMultiDict
+from typing import TYPE_CHECKING
 
 from kurir.system.http.watchdog import Attempt
 
-_PIECE = 64 * 1024
+if TYPE_CHECKING:
+    from aiohttp.abc import AbstractStreamWriter
+
+PIECE = 64 * 1024
+"""Bytes that are handed over at once; a body that is no larger needs no task of its own."""
 _READ = 256 * 1024
 
 
@@ -41,61 +42,44 @@ class File:
             os.close(descriptor)
 
 
-class Body(Payload):
-    """A body of known length, which tells its attempt how far it has come."""
+async def write_small(data: bytes, writer: AbstractStreamWriter, attempt: Attempt) -> None:
+    """Write a body of one piece, or none, with the head before it."""
+    if data:
+        await writer.write(data)
+        attempt.handed += len(data)
+    await writer.write_eof()
+    attempt.body_done = True
 
-    _autoclose = True
-    # The library wants headers and copies none of them: the request says which content type it has.
-    _no_headers: CIMultiDict[str] = CIMultiDict({"Content-Type": "application/octet-stream"})
 
-    def __init__(self, source: bytes | File, attempt: Attempt) -> None:
-        # Not super().__init__: it builds headers for each body, which nobody reads.
-        self._value = source
-        self._attempt = attempt
-        self._headers = self._no_headers
-        self._size = len(source) if isinstance(source, bytes) else source.size
+async def write_large(source: bytes | File, writer: AbstractStreamWriter, attempt: Attempt) -> None:
+    """Write a body piece by piece, as fast as the peer takes it. Raises OSError, also for a file that fails."""
+    if isinstance(source, File):
+        await _write_file(source, writer, attempt)
+    else:
+        await _write_pieces(source, writer, attempt)
+    await writer.write_eof()
+    attempt.body_done = True
 
-    def decode(self, encoding: str = "utf-8", errors: str = "strict") -> str:
-        """Never asked for: the body is opaque."""
-        raise NotImplementedError
 
-    async def write(self, writer: AbstractStreamWriter) -> None:
-        """Write all of it; the library closes the connection if this raises."""
-        attempt = self._attempt
-        source = self._value
-        if isinstance(source, File):
-            await self._write_file(source, writer)
-        else:
-            await self._write_pieces(source, writer)
-        attempt.body_done = True
+async def _write_file(file: File, writer: AbstractStreamWriter, attempt: Attempt) -> None:
+    offset = 0
+    while offset < file.size:
+        try:
+            block = await file.read(offset)
+        except OSError as error:
+            attempt.body_fault = f"cannot read the body: {error.strerror or error}"
+            raise
+        if not block:
+            attempt.body_fault = "the file of the body has become shorter"
+            raise OSError(attempt.body_fault)
+        await _write_pieces(block, writer, attempt)
+        offset += len(block)
 
-    async def write_with_length(self, writer: AbstractStreamWriter, content_length: int | None) -> None:
-        """The length is ours: it was announced from the same size."""
-        await self.write(writer)
 
-    async def _write_file(self, file: File, writer: AbstractStreamWriter) -> None:
-        offset = 0
-        while offset < file.size:
-            try:
-                block = await file.read(offset)
-            except OSError as error:
-                self._attempt.body_fault = f"cannot read the body: {error.strerror or error}"
-                raise
-            if not block:
-                self._attempt.body_fault = "the file of the body has become shorter"
-                raise OSError(self._attempt.body_fault)
-            await self._write_pieces(block, writer)
-            offset += len(block)
-
-    async def _write_pieces(self, data: bytes, writer: AbstractStreamWriter) -> None:
-        if len(data) <= _PIECE:
-            if data:
-                await writer.write(data)
-                self._attempt.handed += len(data)
-            return
-        view = memoryview(data)
-        for start in range(0, len(data), _PIECE):
-            piece = view[start : start + _PIECE]
-            await writer.write(piece)
-            self._attempt.handed += len(piece)
-            await writer.drain()
+async def _write_pieces(data: bytes, writer: AbstractStreamWriter, attempt: Attempt) -> None:
+    view = memoryview(data)
+    for start in range(0, len(data), PIECE):
+        piece = view[start : start + PIECE]
+        await writer.write(piece)
+        attempt.handed += len(piece)
+        await writer.drain()

@@ -6,38 +6,43 @@ import errno
 import inspect
 import os
 import socket
-from functools import partial
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
 import aiohappyeyeballs
 import aiohttp
+from multidict import CIMultiDict
+from yarl import URL
 
 from kurir.system.http.addresses import denied
 from kurir.system.http.lookup import Lookups
-from kurir.system.http.messages import Route, WireRequest
-from kurir.system.http.watchdog import CURRENT
+from kurir.system.http.messages import Route
+from kurir.system.http.watchdog import CURRENT, Attempt
 from kurir.system.http.wire import Wire
 
 if TYPE_CHECKING:
-    from aiohttp import ClientRequest, ClientTimeout
+    from ssl import SSLContext
+
     from aiohttp.connector import Connection
-    from aiohttp.tracing import Trace
 
 _KEEP_ALIVE = 15.0
 _LIBRARY_TAKES_SOCKET_FACTORY = "socket_factory" in inspect.signature(aiohttp.TCPConnector).parameters
-_METHODS_WITH_A_BODY = frozenset({"POST", "PUT", "PATCH"})
 
 
 class Connector(aiohttp.TCPConnector):
     """Makes the connections of one route and lends them to attempts."""
 
-    def __init__(self, route: Route, lookups: Lookups, proxy_authorization: str) -> None:
+    def __init__(self, route: Route, lookups: Lookups, proxy: URL | None, proxy_authorization: str) -> None:
         options: dict[str, Any] = {}
         if _LIBRARY_TAKES_SOCKET_FACTORY:
             options["socket_factory"] = self._make_socket
         super().__init__(limit=0, use_dns_cache=False, resolver=lookups, keepalive_timeout=_KEEP_ALIVE, **options)
         self._route = route
-        self._proxy_authorization = proxy_authorization
+        self._proxy = proxy
+        self._tunnel_headers = (
+            CIMultiDict({"Proxy-Authorization": proxy_authorization}) if proxy_authorization else None
+        )
+        self._seed: aiohttp.ClientRequest | None = None
         self._era = 0
         self.alive: set[Wire] = set()
         # partial is invariant in what it makes; a Wire is the ResponseHandler asked for.
@@ -52,42 +57,48 @@ class Connector(aiohttp.TCPConnector):
             else:
                 wire.force_close()
 
-    async def connect(self, req: ClientRequest, traces: list[Trace], timeout: ClientTimeout) -> Connection:
-        """A connection for this request, not known to be closed."""
-        attempt = CURRENT.get()
+    async def lend(self, attempt: Attempt, context: SSLContext | None) -> tuple[Connection, Wire]:
+        """A connection for this attempt, not known to be closed. Who gets it must release or close it."""
+        seed = self._seed
+        if seed is None or (context is not None and seed.ssl is not context):
+            seed = self._seed = self._seeded(context)
         era = self._era
-        while True:
-            connection = await super().connect(req, traces, timeout)
-            wire = connection.protocol
-            assert isinstance(wire, Wire)
-            if not wire.requests or wire.reusable():
-                break
-            wire.abort()
-            connection.close()
-        if not wire.requests and era != self._era:
-            wire.force_close()  # made while the network changed: good for this request at most
-        if not wire.requests and wire.is_connected():
-            self.alive.add(wire)
+        token = CURRENT.set(attempt)
+        try:
+            while True:
+                connection = await self.connect(seed, [], _timeout(attempt.connect))
+                wire = connection.protocol
+                assert isinstance(wire, Wire)
+                if not wire.requests or wire.reusable():
+                    break
+                wire.abort()
+                connection.close()
+        finally:
+            CURRENT.reset(token)
+        if not wire.requests:
+            if era != self._era:
+                wire.force_close()  # made while the network changed: good for this request at most
+            if wire.is_connected():
+                self.alive.add(wire)
         wire.serve(attempt)
         attempt.connected(wire, self._loop.time())
-        self._make_exact(req, attempt.request)
-        return connection
+        return connection, wire
 
-    def _make_exact(self, req: ClientRequest, wanted: WireRequest) -> None:
-        """Give the library's request, of which only the framing is made, the method and headers as they shall leave.
-
-        The library would write the method in capitals and fold headers whose names differ in case alone.
-        """
-        req.method = wanted.method
-        headers = req.headers
-        if wanted.body is None and wanted.method not in _METHODS_WITH_A_BODY:
-            headers.pop("Content-Length", None)
-        headers.extend(wanted.headers)
-        if self._proxy_authorization and req.proxy and not req.is_ssl():
-            headers.add("Proxy-Authorization", self._proxy_authorization)
-        hosts = headers.getall("Host")
-        if len(hosts) > 1:
-            headers["Host"] = hosts[-1]
+    def _seeded(self, context: SSLContext | None) -> aiohttp.ClientRequest:
+        """What the library wants to know of a connection it shall make. It is never sent: the wire gets our own bytes,
+        which the library would write with the method in capitals and with headers of its own."""
+        headers = self._tunnel_headers
+        seed = aiohttp.ClientRequest(
+            "GET",
+            URL(self._route.origin, encoded=True),
+            loop=self._loop,
+            ssl=True if context is None else context,
+            proxy=self._proxy,
+            proxy_headers=headers,
+        )
+        if headers is not None:
+            headers["Host"] = seed.headers["Host"]  # the library adds it with the first use, and then finds nothing kept
+        return seed
 
     def _make_socket(self, info: aiohappyeyeballs.AddrInfoType) -> socket.socket:
         """A socket that may connect to this address; OSError if it may not."""
@@ -126,3 +137,8 @@ class Connector(aiohttp.TCPConnector):
             return await super()._wrap_existing_connection(
                 *args, **{**options, "sock": sock, "req": request, "timeout": timeout}
             )
+
+
+@lru_cache(maxsize=64)
+def _timeout(connect: float) -> aiohttp.ClientTimeout:
+    return aiohttp.ClientTimeout(total=None, connect=connect, sock_read=None, sock_connect=None)

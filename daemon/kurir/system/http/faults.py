@@ -6,13 +6,14 @@ import os
 import ssl
 
 import aiohttp
+from aiohttp.http_exceptions import HttpProcessingError
 
 from kurir.system.http.messages import Fault, WireFault
 from kurir.system.http.trust import is_about_time
 from kurir.system.http.watchdog import Attempt
 
 # What may come out of a request. Anything else is a bug of ours and is raised.
-EXPECTED = (aiohttp.ClientError, OSError)
+EXPECTED = (aiohttp.ClientError, HttpProcessingError, OSError)
 
 
 def fault(error: BaseException, attempt: Attempt, *, sent: int, seconds: float) -> WireFault:
@@ -43,7 +44,7 @@ def _name(error: BaseException, attempt: Attempt) -> tuple[Fault, str]:
         return Fault.TLS, _text(cause if isinstance(cause, ssl.SSLError) else error)
     if isinstance(error, aiohttp.ServerDisconnectedError):
         return Fault.RESET, "the server closed the connection without an answer"
-    if isinstance(error, aiohttp.ClientResponseError):
+    if isinstance(error, HttpProcessingError):
         return Fault.PROTOCOL, f"not an HTTP response: {_line(error.message)}"
     if isinstance(error, aiohttp.ClientPayloadError):
         return Fault.PROTOCOL, "the response broke off"

@@ -10,7 +10,10 @@ from typing import TYPE_CHECKING
 from kurir.system.http.faults import EXPECTED
 
 if TYPE_CHECKING:
-    from aiohttp import ClientResponse
+    from aiohttp import StreamReader
+    from multidict import CIMultiDictProxy
+
+    Headers = CIMultiDictProxy[str]
 
 _DRAIN = 64 * 1024  # read and thrown away if that saves the connection; more is not worth its bytes
 _WINDOW = {"gzip": 31, "x-gzip": 31, "deflate": 15}
@@ -25,14 +28,13 @@ class Read:
     truncated: bool
 
 
-async def read_body(response: ClientResponse, keep: int) -> Read:
+async def read_body(content: StreamReader, headers: Headers, keep: int) -> Read:
     """The first `keep` bytes. A body that breaks is not a fault: the status line has said what there is to say."""
     pieces: list[bytes] = []
     size = 0
     complete = False
-    content = response.content
     try:
-        while size <= keep or (size <= keep + _DRAIN and _worth_draining(response, keep)):
+        while size <= keep or (size <= keep + _DRAIN and _worth_draining(headers, keep)):
             piece = await content.readany()
             if not piece:
                 complete = True
@@ -43,16 +45,16 @@ async def read_body(response: ClientResponse, keep: int) -> Read:
     except (*EXPECTED, ValueError):
         pass  # broken: complete stays False
     raw = b"".join(pieces)
-    encoding = response.headers.get("Content-Encoding", "").strip().lower()
+    encoding = headers.get("Content-Encoding", "").strip().lower()
     if encoding in _WINDOW and raw:
         raw, more = _decode(raw, _WINDOW[encoding], keep)
         return Read(raw, complete, more or size > keep)
     return Read(raw, complete, size > keep)
 
 
-def _worth_draining(response: ClientResponse, keep: int) -> bool:
-    announced = response.content_length
-    return announced is None or announced <= keep + _DRAIN
+def _worth_draining(headers: Headers, keep: int) -> bool:
+    announced = headers.get("Content-Length", "")
+    return not announced.isdecimal() or int(announced) <= keep + _DRAIN
 
 
 def _decode(raw: bytes, window: int, keep: int) -> tuple[bytes, bool]:
@@ -67,9 +69,9 @@ def _decode(raw: bytes, window: int, keep: int) -> tuple[bytes, bool]:
     return text[:keep], len(text) > keep
 
 
-def header_pairs(response: ClientResponse) -> tuple[tuple[str, str], ...]:
+def header_pairs(headers: Headers) -> tuple[tuple[str, str], ...]:
     """The headers as text that can be stored and shown."""
-    pairs = tuple(response.headers.items())
+    pairs = tuple(headers.items())
     if "".join(chain.from_iterable(pairs)).isascii():
         return pairs
     return tuple((_clean(name), _clean(value)) for name, value in pairs)

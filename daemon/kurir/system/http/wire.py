@@ -14,6 +14,7 @@ from kurir.system.http.watchdog import Attempt, unacknowledged
 
 if TYPE_CHECKING:
     from aiohttp import StreamReader
+    from aiohttp.http import RawResponseMessage
 
 
 class Wire(ResponseHandler):
@@ -81,11 +82,23 @@ class Wire(ResponseHandler):
         self._content = None
         self.broken = False
 
-    def reading(self, content: StreamReader) -> None:
-        """The head of the reply is there; this is its body."""
+    def await_reply(self, *, bodiless: bool) -> None:
+        """Begin to parse; before the request is written, for it may be answered at once."""
+        self.set_response_params(skip_payload=bodiless, read_until_eof=True, auto_decompress=False)
+
+    async def head_of_reply(self) -> tuple[RawResponseMessage, StreamReader]:
+        """The status line and headers of the final reply, and its body, which may still be on its way.
+
+        Raises one of faults.EXPECTED.
+        """
+        while True:
+            message, content = await self.read()
+            if not 100 <= message.code <= 199 or message.code == 101:
+                break
         self._content = content
         if self.exception() is not None:
             self._break_off()
+        return message, content
 
     def _break_off(self) -> None:
         """End a body that will not end by itself: the parser has given up and tells only who waits for a head."""
