@@ -211,11 +211,11 @@ class Delivery:
         write = partial(settle, job=job, change=change, record=record, now=Now(now, wall), keep_key=keep)
         # What a server says, or our words about it, must not be what keeps a job in flight for ever.
         plain = partial(write, change=_plain(change))
+        dispatcher.ended(job)  # first, so that the claim for its slot is handed to the writer together with the outcome
         self._storage.outcome_then(write, partial(self._recorded, job, change, sent, ended), plain)
         self._running.pop(job.id, None)
         if not self._running:
             self._idle.set()
-        dispatcher.ended(job)
 
     def _recorded(self, job: Job, change: Transition, sent: Sent, ended: Ended, settled: Settled) -> None:
         """The outcome is written: tell, and let go what waited for it."""

@@ -58,6 +58,7 @@ class Dispatcher:
         self._leases: Iterator[int] = iter(())
         self._claiming = False
         self._again = False
+        self._soon = False
         self._begun = False
         self._asleep = False
         self._next_due: int | None = 0
@@ -117,14 +118,14 @@ class Dispatcher:
         for lane in ready:
             self._add(lane)
         self._waits_until(due_at)
-        self.wake()
+        self._wake_soon()
 
     def _waits_until(self, due_at: int | None) -> None:
         if due_at is not None and (self._next_due is None or due_at < self._next_due):
             self._next_due = due_at
 
     def ended(self, job: Job) -> None:
-        """An attempt is over and its outcome is queued for the store: its slot is free for a claim queued after it."""
+        """An attempt is over. Its outcome is queued in this turn of the event loop, and a claim for its slot after it."""
         if self._in_flight.pop(job.id, None) is None:
             return
         target = target_of(job)
@@ -136,7 +137,7 @@ class Dispatcher:
             self._suspects.over()
         for group in self._groups(lane):
             self._ring.reopen_group(group)
-        self.wake()
+        self._wake_soon()
 
     def look_again(self) -> None:
         """Conditions changed: every shut lane may have opened, every waiting job may be due."""
@@ -180,8 +181,18 @@ class Dispatcher:
         self.wake()
         await future
 
+    def _wake_soon(self) -> None:
+        """Make one pass for everything that happens in this turn of the event loop, not one for each.
+
+        Attempts that end together are recorded, and their slots filled, in one transaction.
+        """
+        if not self._soon:
+            self._soon = True
+            asyncio.get_running_loop().call_soon(self.wake)
+
     def wake(self) -> None:
         """Make a pass, unless a claim is on its way: then after it."""
+        self._soon = False
         if self._claiming:
             self._again = True
             return
