@@ -138,8 +138,12 @@ ADHOC_TOPIC = "adhoc"
 OUTBOX_PREFIX = "outbox:"
 
 
-class Job(Struct, frozen=True, kw_only=True):
-    """One row of the queue. `id` is the commit sequence; instants are device milliseconds unless named wall_*."""
+class Job(Struct, frozen=True):
+    """One row of the queue. `id` is the commit sequence; instants are device milliseconds unless named wall_*.
+
+    The store makes it by position, in the order of its columns: by name it takes five times as long (measured: 6 and
+    1.2 µs), for every job that is accepted or claimed.
+    """
 
     id: int
     uid: bytes
@@ -253,6 +257,11 @@ class NewJob(Struct, frozen=True, kw_only=True):
     unless: str | None
     blocks: bool = False
     reason: Reason = Reason.NEW
+
+    @property
+    def entangled(self) -> bool:
+        """Whether other jobs decide what becomes of it, or it of others. Most jobs stand alone."""
+        return self.unique_key is not None or self.collapse or bool(self.after)
 
     @property
     def cost(self) -> int:

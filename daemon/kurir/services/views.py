@@ -35,8 +35,12 @@ _LATEST: Final = 253_402_300_799_999  # the end of the year 9999
 _NO_LEASE_END: Final = LeaseDocument(None)
 
 
+@lru_cache(maxsize=256)
 def instant(wall_ms: int) -> Instant:
-    """Wall-clock milliseconds as RFC 3339; what no calendar holds becomes its nearest end."""
+    """Wall-clock milliseconds as RFC 3339; what no calendar holds becomes its nearest end.
+
+    The jobs of a batch share theirs.
+    """
     second, millisecond = divmod(min(max(wall_ms, 0), _LATEST), 1000)
     return f"{_second(second)}.{millisecond:03d}Z"
 

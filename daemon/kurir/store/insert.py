@@ -81,6 +81,16 @@ def insert(tx: Tx, new: NewJob, room: Room, catalog: Catalog) -> Outcome:
         earlier, wire_key = _earlier_use(tx, new)
         if earlier is not None:
             return earlier
+    if new.entangled:
+        return _insert_among_others(tx, new, room, catalog, wire_key)
+    dropped = _make_room(tx, new, room, [], catalog)
+    lane = catalog.lane_id(tx, (new.topic, new.destination, new.owner, new.needs))
+    ready = _drop(tx, new, dropped) if dropped else set()
+    return _inserted(_write(tx, new, _Entry(lane, (), wire_key, None), catalog), ready, (), dropped, new)
+
+
+def _insert_among_others(tx: Tx, new: NewJob, room: Room, catalog: Catalog, wire_key: str | None) -> Outcome:
+    """A job that replaces others, comes after others, or must be the only one of its unique key."""
     holders = _unique_holders(tx, new)
     if holders and new.unique_policy == "keep":
         return Kept(holders[0])
@@ -89,25 +99,36 @@ def insert(tx: Tx, new: NewJob, room: Room, catalog: Catalog) -> Outcome:
     dropped = _make_room(tx, new, room, replaced, catalog)
     lane = catalog.lane_id(tx, (new.topic, new.destination, new.owner, new.needs))
     ready: set[int] = set()
-    now = Now(new.accepted_at, new.wall_created)
     reason = Reason.COLLAPSED if new.collapse else Reason.REPLACED
     for job in replaced:
-        ready |= cancel_row(tx, job, reason, now)
-    for job in dropped:
-        ready |= cancel_row(tx, job, Reason.DROPPED, now)
-        tx.conn.execute(
-            _TABLES["insert_dropped"], (new.wall_created, job.uid, job.owner, job.topic, job.key, "the queue was full")
-        )
+        ready |= cancel_row(tx, job, reason, Now(new.accepted_at, new.wall_created))
+    ready |= _drop(tx, new, dropped)
     gone = {job.id for job in (*replaced, *dropped)}  # they have just been cancelled, and let everybody go
     waits_for = {job.id: lines.UNTIL_ENDED for job in holders if job.id not in gone}
     # Named twice, a parent is waited for once, for as long as either asks.
     waits_for.update((parent, kind) for parent, kind in parents if parent not in gone)
     turn = _oldest_turn(tx, replaced) if new.collapse else None
-    job = _write(tx, new, _Entry(lane, list(waits_for.items()), wire_key, turn), catalog)
+    job = _write(tx, new, _Entry(lane, tuple(waits_for.items()), wire_key, turn), catalog)
+    return _inserted(job, ready, tuple(_ended(one, reason, new) for one in replaced), dropped, new)
+
+
+def _drop(tx: Tx, new: NewJob, dropped: list[Job]) -> set[int]:
+    """Older jobs give way, and the ledger says so. Returns the lanes that gained a ready job."""
+    ready: set[int] = set()
+    now, why = Now(new.accepted_at, new.wall_created), "the queue was full"
+    for job in dropped:
+        ready |= cancel_row(tx, job, Reason.DROPPED, now)
+        row = (new.wall_created, job.uid, job.owner, job.topic, job.key, why)
+        tx.conn.execute(_TABLES["insert_dropped"], row)
+    return ready
+
+
+def _inserted(job: Job, ready: set[int], cancelled: tuple[Job, ...], dropped: list[Job], new: NewJob) -> Inserted:
     if job.place is Place.READY:
-        ready.add(lane)
-    cancelled = tuple(_ended(one, reason, new) for one in replaced)
-    return Inserted(job, frozenset(ready), cancelled, tuple(_ended(one, Reason.DROPPED, new) for one in dropped))
+        ready.add(job.lane)
+    return Inserted(
+        job, frozenset(ready), cancelled, tuple(_ended(one, Reason.DROPPED, new) for one in dropped) if dropped else ()
+    )
 
 
 def _ended(job: Job, reason: Reason, new: NewJob) -> Job:
@@ -214,18 +235,20 @@ def require_growth(tx: Tx, owner: int, more: int, room: Room) -> None:
 
 def _over(room: Room, everybody: tuple[int, int], mine: tuple[int, int], verb: str) -> Refused | None:
     """Why so many jobs and bytes would be too many."""
-    limits, cannot = room.limits, f"cannot {verb} the job:"
+    limits = room.limits
     if everybody[0] > limits.queue_jobs:
-        return Refused("queue_full", f"{cannot} the queue holds {limits.queue_jobs} jobs, its limit")
-    if everybody[1] > limits.queue_bytes:
-        return Refused("queue_full", f"{cannot} the queue holds {limits.queue_bytes} bytes, its limit")
-    if not room.admin and mine[0] > limits.user_jobs:
-        detail = f"{cannot} you have {limits.user_jobs} jobs waiting, the limit of a user"
-        return Refused("quota_exceeded", detail)
-    if not room.admin and mine[1] > limits.user_bytes:
-        detail = f"{cannot} your jobs hold {limits.user_bytes} bytes, the limit of a user"
-        return Refused("quota_exceeded", detail)
-    return None
+        code, why = "queue_full", f"the queue holds {limits.queue_jobs} jobs, its limit"
+    elif everybody[1] > limits.queue_bytes:
+        code, why = "queue_full", f"the queue holds {limits.queue_bytes} bytes, its limit"
+    elif room.admin:
+        return None
+    elif mine[0] > limits.user_jobs:
+        code, why = "quota_exceeded", f"you have {limits.user_jobs} jobs waiting, the limit of a user"
+    elif mine[1] > limits.user_bytes:
+        code, why = "quota_exceeded", f"your jobs hold {limits.user_bytes} bytes, the limit of a user"
+    else:
+        return None
+    return Refused(code, f"cannot {verb} the job: {why}")
 
 
 def _droppable(tx: Tx, new: NewJob, catalog: Catalog, spared: set[int]) -> Iterator[Job]:
@@ -244,7 +267,7 @@ class _Entry(Struct, frozen=True):
     """What the transaction found out about a new job."""
 
     lane: int
-    parents: list[tuple[int, int]]
+    parents: tuple[tuple[int, int], ...]
     wire_key: str | None
     turn: int | None
 
@@ -255,13 +278,14 @@ def _write(tx: Tx, new: NewJob, entry: _Entry, catalog: Catalog) -> Job:
     taken = new.line is not None and tx.conn.execute(_SQL["line_taken"], (new.line,)).fetchone() is not None
     place = Place.BLOCKED if taken or parents else lines.rest(new.due_at, new.accepted_at)
     open_base = catalog.open_time(lane, new.accepted_at)
+    now, wall, headers = new.accepted_at, new.wall_created, headers_to(new.headers)
+    # Enumerations as plain values: SQLite's adapter takes longer to look for a way to bind one than to bind it.
     row: tuple[Any, ...] = (
-        id_, new.uid, new.owner, new.topic, new.destination, lane, place, new.reason, new.priority, entry.turn or id_,
-        new.ordering_key, new.unique_key, new.line, int(new.line is not None), int(new.blocks), wire_key,
-        int(new.client_key is not None), new.correlation_id, new.method, new.target, new.content_type,
-        headers_to(new.headers), new.body_kind, new.size, cost, new.digest, new.accepted_at, new.wall_created,
-        new.wall_created, new.due_at, new.wall_not_before, new.expires_at, new.max_attempts, open_base,
-        len(parents), new.unless,
+        id_, new.uid, new.owner, new.topic, new.destination, lane, place.value, new.reason.value, new.priority,
+        entry.turn or id_, new.ordering_key, new.unique_key, new.line, int(new.line is not None), int(new.blocks),
+        wire_key, int(new.client_key is not None), new.correlation_id, new.method, new.target, new.content_type,
+        headers, new.body_kind.value, new.size, cost, new.digest, now, wall, wall, new.due_at, new.wall_not_before,
+        new.expires_at, new.max_attempts, open_base, len(parents), new.unless,
     )  # fmt: skip
     tx.conn.execute(_SQL["insert_job"], row)
     if new.body is not None:
@@ -274,14 +298,12 @@ def _write(tx: Tx, new: NewJob, entry: _Entry, catalog: Catalog) -> Job:
     tx.count(new.topic, new.owner, ACCEPTED, 1, cost)
     tx.count(new.topic, new.owner, LIVE, 1, cost)
     return Job(
-        id=id_, uid=new.uid, owner=new.owner, topic=new.topic, destination=new.destination, lane=lane, place=place,
-        reason=new.reason, priority=new.priority, ordering_key=new.ordering_key, unique_key=new.unique_key,
-        line=new.line, wire_key=wire_key, correlation_id=new.correlation_id, method=new.method, target=new.target,
-        content_type=new.content_type, headers=new.headers, body_kind=new.body_kind, size=new.size,
-        digest=new.digest,
-        accepted_at=new.accepted_at, wall_created=new.wall_created, wall_updated=new.wall_created, due_at=new.due_at,
-        wall_not_before=new.wall_not_before, expires_at=new.expires_at, ended_at=None, wall_ended=None, attempts=0,
-        charged=0, unreachable=0, max_attempts=new.max_attempts, crashes=0, crashed_at=None, ambiguous=False,
-        outage=False, open_base=open_base, waits=len(parents), lease=None, unless=new.unless, last_error=None,
-        cost=cost, blocks=new.blocks,
+        id_, new.uid, new.owner, new.topic, new.destination, lane, place, new.reason, new.priority, new.ordering_key,
+        new.unique_key, new.line, wire_key, new.correlation_id, new.method, new.target, new.content_type, new.headers,
+        new.body_kind, new.size, new.digest, now, wall, wall, new.due_at, new.wall_not_before, new.expires_at,
+        None, None,  # ended
+        0, 0, 0,  # attempts, charged, unreachable
+        new.max_attempts,
+        0, None, False, False,  # crashes, ambiguous, outage
+        open_base, len(parents), None, new.unless, None, cost, new.blocks,
     )  # fmt: skip

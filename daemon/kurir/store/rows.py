@@ -12,6 +12,7 @@ import msgspec
 from kurir.domain.errors import KuriError
 from kurir.domain.job import NO_HEADERS, BodyKind, ErrorKind, Job, JobError, Place, Reason
 
+# In the order of the members of Job.
 COLUMNS = (
     "id, uid, owner, topic, destination, lane, state, reason, priority, ordering_key, unique_key, line, wire_key,"
     " correlation_id, method, target, content_type, headers, body_kind, size, digest, accepted_at, wall_created,"
@@ -20,6 +21,7 @@ COLUMNS = (
 )
 WIDTH = COLUMNS.count(",") + 1
 _PLACES = tuple(Place)
+_BODY_KINDS = tuple(BodyKind)
 _REASONS = {r.value: r for r in Reason}
 _headers = msgspec.json.Decoder(tuple[tuple[str, str], ...])
 _error = msgspec.json.Decoder(tuple[str, str, int, int | None])
@@ -38,52 +40,14 @@ def with_columns(statements: dict[str, str]) -> dict[str, str]:
 def job_from(row: tuple[Any, ...]) -> Job:
     """The job that a row (in the order of COLUMNS) holds."""
     try:
-        return Job(
-            id=row[0],
-            uid=row[1],
-            owner=row[2],
-            topic=row[3],
-            destination=row[4],
-            lane=row[5],
-            place=_PLACES[row[6]],
-            reason=_REASONS[row[7]] if row[7] is not None else None,
-            priority=row[8],
-            ordering_key=row[9],
-            unique_key=row[10],
-            line=row[11],
-            wire_key=row[12],
-            correlation_id=row[13],
-            method=row[14],
-            target=row[15],
-            content_type=row[16],
-            headers=_headers.decode(row[17]) if row[17] is not None else NO_HEADERS,
-            body_kind=BodyKind(row[18]),
-            size=row[19],
-            digest=row[20],
-            accepted_at=row[21],
-            wall_created=row[22],
-            wall_updated=row[23],
-            due_at=row[24],
-            wall_not_before=row[25],
-            expires_at=row[26],
-            ended_at=row[27],
-            wall_ended=row[28],
-            attempts=row[29],
-            charged=row[30],
-            unreachable=row[31],
-            max_attempts=row[32],
-            crashes=row[33],
-            crashed_at=row[34],
-            ambiguous=bool(row[35]),
-            outage=bool(row[36]),
-            open_base=row[37],
-            waits=row[38],
-            lease=row[39],
-            unless=row[40],
-            last_error=error_from(row[41]),
-            cost=row[42],
-            blocks=bool(row[43]),
-        )
+        values = list(row)
+        values[6] = _PLACES[row[6]]
+        values[7] = _REASONS[row[7]] if row[7] is not None else None
+        values[17] = _headers.decode(row[17]) if row[17] is not None else NO_HEADERS
+        values[18] = _BODY_KINDS[row[18]]
+        values[35], values[36], values[43] = bool(row[35]), bool(row[36]), bool(row[43])
+        values[41] = error_from(row[41])
+        return Job(*values)
     except (ValueError, KeyError, IndexError, TypeError, msgspec.MsgspecError, RecursionError) as fault:
         raise UndecodableRow(f"job {row[0]}: {fault}") from fault
 

@@ -45,8 +45,9 @@ def settle(tx: Tx, job: Job, change: Transition, record: AttemptRecord, now: Now
     ended = None if place.live else device
     holds = job.line is not None and (place.live or place is Place.CONFLICT or (place is Place.DEAD and job.blocks))
     error = error_to(change.last_error)
+    reason = None if change.reason is None else change.reason.value
     row = (
-        place, change.reason, change.due_at, change.attempts, change.charged, change.unreachable, change.crashes,
+        place.value, reason, change.due_at, change.attempts, change.charged, change.unreachable, change.crashes,
         int(change.ambiguous), int(change.outage), error, wall, ended, None if ended is None else wall, int(holds),
         job.id, job.lease,
     )  # fmt: skip

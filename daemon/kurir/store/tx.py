@@ -14,6 +14,8 @@ ACCEPTED = "accepted"
 IMPORTED = "imported"
 PRUNED = "pruned"
 SALVAGE_LOST = "salvage_lost"
+_KEPT = frozenset({LIVE, "dead", "conflict"})
+_NONE = (0, 0)
 
 Account = tuple[str, int, str]  # topic, owner, kind
 
@@ -43,7 +45,7 @@ class Tally:
         self.kinds[kind] = (of_kind[0] + jobs, of_kind[1] + size)
         if kind == LIVE:
             self.live_jobs += jobs
-        if kind in (LIVE, "dead", "conflict"):
+        if kind in _KEPT:
             self.kept_bytes += size
             mine = self.owners.get(owner, (0, 0))
             self.owners[owner] = (mine[0] + (jobs if kind == LIVE else 0), mine[1] + size)
@@ -64,12 +66,14 @@ class Tally:
 class Tx:
     """What a store function gets: statements run on `conn`, totals are changed through `count`."""
 
-    __slots__ = ("_changes", "conn", "tally")
+    __slots__ = ("_changes", "_kept", "_live", "_owners", "conn", "tally")
 
     def __init__(self, conn: sqlite3.Connection, tally: Tally) -> None:
         self.conn = conn
         self.tally = tally
         self._changes: dict[Account, list[int]] = {}
+        self._live = self._kept = 0  # what this transaction changes of the sums that limits are checked against
+        self._owners: dict[int, list[int]] = {}
 
     def count(self, topic: str, owner: int, kind: str, jobs: int, size: int) -> None:
         """Enter a change in the books; it becomes part of this transaction."""
@@ -79,6 +83,16 @@ class Tx:
         else:
             change[0] += jobs
             change[1] += size
+        if kind in _KEPT:
+            live = jobs if kind == LIVE else 0
+            self._live += live
+            self._kept += size
+            mine = self._owners.get(owner)
+            if mine is None:
+                self._owners[owner] = [live, size]
+            else:
+                mine[0] += live
+                mine[1] += size
 
     def move(self, topic: str, owner: int, before: str, after: str, size: int) -> None:
         """One job leaves a kind for another."""
@@ -88,21 +102,13 @@ class Tx:
 
     def pending(self, owner: int) -> tuple[int, int]:
         """Live jobs and kept bytes of an owner, with the changes of this transaction."""
-        jobs, size = self.tally.owners.get(owner, (0, 0))
-        for (_, who, kind), (more, bytes_) in self._changes.items():
-            if who == owner and kind in (LIVE, "dead", "conflict"):
-                jobs += more if kind == LIVE else 0
-                size += bytes_
-        return jobs, size
+        jobs, size = self.tally.owners.get(owner, _NONE)
+        more, bytes_ = self._owners.get(owner, _NONE)
+        return jobs + more, size + bytes_
 
     def everybody(self) -> tuple[int, int]:
         """Live jobs and kept bytes of all, with the changes of this transaction."""
-        jobs, size = self.tally.live_jobs, self.tally.kept_bytes
-        for (_, _, kind), (more, bytes_) in self._changes.items():
-            if kind in (LIVE, "dead", "conflict"):
-                jobs += more if kind == LIVE else 0
-                size += bytes_
-        return jobs, size
+        return self.tally.live_jobs + self._live, self.tally.kept_bytes + self._kept
 
     def total(self, kind: str) -> tuple[int, int]:
         """Jobs and bytes of a kind over all topics and owners, with the changes of this transaction."""

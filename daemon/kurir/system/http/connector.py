@@ -97,7 +97,9 @@ class Connector(aiohttp.TCPConnector):
             proxy_headers=headers,
         )
         if headers is not None:
-            headers["Host"] = seed.headers["Host"]  # the library adds it with the first use, and then finds nothing kept
+            headers["Host"] = seed.headers[
+                "Host"
+            ]  # the library adds it with the first use, and then finds nothing kept
         return seed
 
     def _make_socket(self, info: aiohappyeyeballs.AddrInfoType) -> socket.socket:
