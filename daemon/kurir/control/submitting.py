@@ -20,7 +20,7 @@ from kurir.domain.job import Job
 from kurir.domain.submission import Submission
 from kurir.services.documents import JobDocument, PrunedDocument
 from kurir.services.intake import How, Receipt
-from kurir.services.views import pruned_document
+from kurir.services.views import Series, pruned_document
 
 MOST_LINES: Final = 10_000
 MOST_BATCH: Final = 64 * 1024 * 1024
@@ -66,8 +66,8 @@ async def _submit_lines(call: Call) -> Answer:
         results = await call.services.intake.submit_lines(call.peer, lines, atomic=asked.atomic)
     except Refused as refusal:
         raise _of_batch(refusal, numbers) from refusal
-    lens = call.services.inspector.lens()
-    return answers.lines([_line(result, lens.job) for result in results])
+    series = Series(call.services.inspector.lens())
+    return answers.lines([_line(result, series.job) for result in results])
 
 
 async def _answer(call: Call, receipt: Receipt, wait: str | None) -> Answer:

@@ -125,7 +125,7 @@ class Dispatcher:
             self._next_due = due_at
 
     def ended(self, job: Job) -> None:
-        """An attempt is over. Its outcome is queued in this turn of the event loop, and claims for its slot after it."""
+        """An attempt is over. Its outcome is queued in this turn of the event loop, a claim for its slot after it."""
         if self._in_flight.pop(job.id, None) is None:
             return
         target = target_of(job)

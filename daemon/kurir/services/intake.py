@@ -14,7 +14,7 @@ from enum import Enum
 from functools import partial
 
 import msgspec
-from msgspec import Struct
+from msgspec import UNSET, Struct, structs
 
 from kurir.domain import strictjson
 from kurir.domain.errors import Refused, StoreFailing
@@ -68,6 +68,37 @@ Compose = Callable[[Registry, Peer], Request]
 
 _Line = tuple[int, NewJob, Room]
 """A line of a batch, by its number."""
+
+
+class Twins:
+    """Lines of a batch that differ from one before in their payload alone: what was found of that holds for them.
+
+    A batch is one user's, read at one instant under one configuration; and nearly all batches are of such lines.
+    """
+
+    def __init__(self, largest: int) -> None:
+        """`largest`: bytes of a payload that need no file and no refusal."""
+        self._largest = largest
+        self._said: Submission | None = None
+        self._prepared: tuple[NewJob, Room] | None = None
+
+    def first(self, said: Submission, prepared: tuple[NewJob, Room]) -> tuple[NewJob, Room]:
+        """Remember what became of a line, as far as its payload did not decide it."""
+        if prepared[0].body_kind is BodyKind.INLINE and prepared[0].content_digest is None:
+            self._said, self._prepared = structs.replace(said, payload=UNSET), prepared
+        return prepared
+
+    def of(self, said: Submission) -> tuple[NewJob, Room] | None:
+        """The job of a line, if it is a twin of the one that is remembered."""
+        payload = said.payload
+        if self._prepared is None or payload is UNSET or structs.replace(said, payload=UNSET) != self._said:
+            return None
+        body = bytes(payload)
+        if len(body) > self._largest:
+            return None
+        new, room = self._prepared
+        digest = hashlib.sha256(body).digest()
+        return structs.replace(new, uid=new_uid(new.wall_created), body=body, size=len(body), digest=digest), room
 
 
 class Intake:
@@ -128,10 +159,11 @@ class Intake:
         """Refusals at their places, and the lines that may go into the queue."""
         results: list[Receipt | Refused | None] = []
         prepared: list[_Line] = []
+        twins = Twins(min(INLINE, self._gates.registry.limits.max_job_bytes))
         for number, line in enumerate(lines):
             try:
                 submission = strictjson.decode(line, Submission)
-                new, room = await self._prepare(peer, submission, None)
+                new, room = twins.of(submission) or twins.first(submission, await self._prepare(peer, submission, None))
             except Refused as refusal:
                 if atomic:
                     await self._discard_files(new for _, new, _ in prepared)

@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from functools import lru_cache
 from typing import Final
 
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET, UnsetType, structs
 
 from kurir.domain.instant import Now
 from kurir.domain.job import BodyKind, Job, JobError, Place, Reason, Result, State
@@ -128,6 +128,32 @@ class Lens:
         if job.state is State.PENDING:
             return Reason.PARKED.value if self.parked(job) else (job.reason or Reason.NEW).value
         return job.reason.value if job.state is State.CANCELLED and job.reason else None
+
+
+class Series:
+    """Shows jobs one after the other; one that differs from the last in id and payload alone costs little (a batch)."""
+
+    def __init__(self, lens: Lens) -> None:
+        self._lens = lens
+        self._last: Job | None = None
+        self._document: JobDocument | None = None
+
+    def job(self, job: Job) -> JobDocument:
+        """As Lens.job."""
+        rest = structs.replace(job, id=0, uid=b"", size=0, digest=b"", cost=0)
+        if self._document is None or rest != self._last:
+            self._last, self._document = rest, self._lens.job(job)
+            return self._document
+        id_ = job.public_id
+        return structs.replace(
+            self._document,
+            id=id_,
+            seq=job.id,
+            idempotency_key=job.wire_key or id_,
+            correlation_id=job.correlation_id or id_,
+            size=job.size,
+            sha256=None if job.body_kind is BodyKind.NONE else job.digest.hex(),
+        )
 
 
 def error_document(error: JobError | None) -> ErrorDocument | None:
