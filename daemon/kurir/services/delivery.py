@@ -209,10 +209,11 @@ class Delivery:
         record = AttemptRecord(wall_start, round(sent.seconds * 1000), sent.status)
         keep = self._gates.registry.retention.keys
         write = partial(settle, job=job, change=change, record=record, now=Now(now, wall), keep_key=keep)
-        # What a server says, or our words about it, must not be what keeps a job in flight for ever.
-        plain = partial(write, change=_plain(change))
         dispatcher.ended(job)  # first, so that the claim for its slot is handed to the writer together with the outcome
-        self._storage.outcome_then(write, partial(self._recorded, job, change, sent, ended), plain)
+        # What a server says, or our words about it, must not be what keeps a job in flight for ever.
+        self._storage.outcome_then(
+            write, partial(self._recorded, job, change, sent, ended), lambda tx: write(tx, change=_plain(change))
+        )
         self._running.pop(job.id, None)
         if not self._running:
             self._idle.set()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import operator
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -94,6 +95,8 @@ class Exchange:
         self._clock = clock
         self._folder = folder
         self._world = world
+        self._basis: tuple[object, ...] = (None,) * 4
+        self._way = Route(origin="")
         self.ambiguous_below = 0
         """Jobs up to this id may have been sent although nothing says so (a power cut took the record)."""
 
@@ -193,9 +196,11 @@ class Exchange:
 
     def _route(self, lane: Lane, destination: Destination) -> Route:
         gates = self._gates
-        return request.route_of(
-            destination, gates.needs.of(lane), self._world.conditions().network, gates.registry.access
-        )
+        basis = (destination, gates.needs.of(lane), self._world.conditions().network, gates.registry.access)
+        # Attempts in a row mostly take one way. By identity: none of these is ever changed.
+        if not all(map(operator.is_, basis, self._basis)):
+            self._basis, self._way = basis, request.route_of(*basis)
+        return self._way
 
     async def _send(
         self, wire: WireRequest, job: Job, lane: Lane, destination: Destination, keep: int

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import os
+import random
 from collections.abc import Callable, Iterable, Sequence
 from enum import Enum
 from functools import partial
@@ -40,6 +40,8 @@ from kurir.system.clock import Clock
 INLINE = 64 * 1024
 """Payloads up to this many bytes stand in the database; larger ones in files of their own."""
 
+
+_random = random.Random()  # noqa: S311 - seeded by the system; ids are unique, not secret: who may see a job is checked
 
 UNSURE = "storage_failing"
 """The refusal after which a write may turn out to be on the disk all the same: its payload's file stays."""
@@ -356,8 +358,6 @@ def _of_line(refusal: Refused, number: int) -> Refused:
 
 def new_uid(wall: int) -> bytes:
     """A UUIDv7 (RFC 9562): 48 bits of wall-clock milliseconds, 74 random ones. Nothing relies on its order."""
-    number = bytearray(os.urandom(16))
-    number[:6] = (wall & 0xFFFF_FFFF_FFFF).to_bytes(6, "big")
-    number[6] = 0x70 | (number[6] & 0x0F)
-    number[8] = 0x80 | (number[8] & 0x3F)
-    return bytes(number)
+    low = _random.getrandbits(74)
+    high = (wall & 0xFFFF_FFFF_FFFF) << 16 | 0x7000 | low >> 62
+    return (high << 64 | 0x8000_0000_0000_0000 | low & 0x3FFF_FFFF_FFFF_FFFF).to_bytes(16, "big")

@@ -53,7 +53,7 @@ class NeedsWatch:
     def own_unmet(self, lane: Lane, where: Place, now: int) -> list[Gate]:
         """The lane's own needs, as far as they hold what goes there."""
         needs, found = self.of(lane), []
-        for block in self._blocks(needs, where):
+        for block in self._blocks(needs, where) if needs.any else ():
             until = now + self.hours_left(needs) * MINUTE if block.kind == "hours" else None
             found.append(Gate(Pass.SHUT, block.kind, block.detail, until))
         return found

@@ -136,15 +136,17 @@ def without_job(destination: Destination, origin: str, fill: Fill) -> WireReques
 
 
 def _headers(job: Job, destination: Destination, of_topic: Mapping[str, str], fill: Fill) -> list[tuple[str, str]]:
-    configured = {name.lower() for name in destination.headers}
-    headers = [
-        # In what a client wrote a reference is literal text, unless the URL is the job's: then it is the owner's own.
-        (name, fill(value) if "{secret:" in value and (destination.adhoc or of_topic.get(name) == value) else value)
-        for name, value in job.headers
-        if name.lower() not in configured
-    ]
-    headers += [(name, fill(value)) for name, value in destination.headers.items()]
-    present = configured | {name.lower() for name, _ in headers}
+    present = _lower(tuple(destination.headers))
+    headers: list[tuple[str, str]] = []
+    if job.headers:
+        headers += [
+            # In what a client wrote a reference is literal text, unless the URL is the job's: then it is the owner's own.
+            (name, fill(value) if "{secret:" in value and (destination.adhoc or of_topic.get(name) == value) else value)
+            for name, value in job.headers
+            if name.lower() not in present
+        ]
+        present = present.union(name.lower() for name, _ in headers)
+    headers += [(name, fill(value) if "{secret:" in value else value) for name, value in destination.headers.items()]
     if job.content_type and "content-type" not in present:
         headers.append(("Content-Type", job.content_type))
     if "user-agent" not in present:
@@ -155,6 +157,11 @@ def _headers(job: Job, destination: Destination, of_topic: Mapping[str, str], fi
         # The trace goes on (W3C Trace Context); the span is the same in every attempt, as everything of a job is.
         headers.append(("traceparent", f"00-{job.correlation_id}-{job.uid.hex()[16:]}-01"))
     return headers
+
+
+@lru_cache(maxsize=256)
+def _lower(names: tuple[str, ...]) -> frozenset[str]:
+    return frozenset(name.lower() for name in names)
 
 
 def _body(claimed: Claimed, folder: Path) -> bytes | Path | None:

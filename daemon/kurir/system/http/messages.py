@@ -29,7 +29,7 @@ class WireRequest(Struct, frozen=True, kw_only=True):
     body: bytes | Path | None = None  # None: no body; b"": a body of length 0; Path: streamed from a file
 
 
-class Route(Struct, frozen=True, kw_only=True):
+class Route(Struct, frozen=True, kw_only=True, cache_hash=True):
     """Everything that makes connections distinct: two requests share a connection only if their routes are equal."""
 
     origin: str  # scheme://host[:port]; a request for another one is refused
