@@ -27,13 +27,12 @@ from kurir.system.http.lookup import Lookups
 from kurir.system.http.messages import Moved, Route, WireFault, WireReply
 from kurir.system.http.replies import header_pairs, read_body
 from kurir.system.http.watchdog import Attempt
+from kurir.system.http.wire import Wire
 
 if TYPE_CHECKING:
     from ssl import SSLContext
 
     from aiohttp.connector import Connection
-
-    from kurir.system.http.wire import Wire
 
 __all__ = ["Lookups", "Session"]
 
