@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from kurir.domain.policy import Limits
 from kurir.services.consumers import Consumers
 from kurir.services.engine import Engine
+from kurir.services.facilities import budget_documents
 from kurir.services.gates import Gates
 from kurir.services.inspector import Inspector
 from kurir.services.intake import Intake
@@ -56,7 +58,13 @@ def services_of(
         consumers=engine.consumers,
         inspector=Inspector(engine.storage, engine.reader, engine.gates, clock, explainer),
         situation=Situation(
-            engine.storage, engine.reader, engine.network.conditions, clock, version=version, troubles=troubles
+            engine.storage,
+            engine.reader,
+            engine.network.conditions,
+            clock,
+            version=version,
+            troubles=troubles,
+            budgets=partial(budget_documents, engine.gates),
         ),
         liveness=engine.liveness,
         gates=engine.gates,

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
+from kurir.domain.bursts import RADIO_TAIL
 from kurir.domain.events import (
     AttemptEnded,
     Event,
@@ -28,9 +29,6 @@ from kurir.metrics.snapshot import Snapshot
 
 if TYPE_CHECKING:
     from kurir.metrics.exposition import Exposition
-
-RADIO_TAIL: Final = 10_000
-"""How long a radio stays awake after the last byte, in milliseconds; an attempt after more silence is a new burst."""
 
 # Looking at a member of an enumeration, hashing it and asking for its value are slow; this runs for every job.
 _PENDING: Final = State.PENDING

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
+from types import MappingProxyType
 
 from kurir.domain.events import Emit, JobChanged, JobClaimed
 from kurir.domain.instant import Now
@@ -80,14 +81,16 @@ class Dispatcher:
         """How many passes were made; a liveness check compares."""
         return self._passes
 
-    def begin(self, instance: int, suspects: Iterable[Suspect]) -> None:
-        """Start work: every lane may have something ready."""
+    def begin(
+        self, instance: int, suspects: Iterable[Suspect], since: Mapping[int, int] = MappingProxyType({})
+    ) -> None:
+        """Start work: every lane may have something ready; in some it is known since when, in device milliseconds."""
         self._leases = itertools.count((instance << 32) + 1)
         self._suspects = Suspects(suspects)
         self._begun = True
         self._storage.recovered.append(self.wake)
         for lane in self._storage.catalog.by_id:
-            self._add(lane)
+            self._add(lane, since.get(lane))
         self.wake()
 
     def stop(self) -> None:
@@ -150,6 +153,22 @@ class Dispatcher:
         for lane in lanes:
             self._ring.drop(lane)
             self._add(lane)
+
+    def reopen(self, lanes: Iterable[Lane]) -> None:
+        """Look at some lanes in the next pass, whatever shut them."""
+        known = self._storage.catalog.lanes
+        ids = (known.get((lane.topic, lane.destination, lane.owner, lane.needs)) for lane in lanes)
+        self._ring.reopen([id_ for id_ in ids if id_ is not None])
+
+    def reopen_destination(self, destination: str) -> None:
+        """Something that held a destination back is over."""
+        self._ring.reopen_group(destination)
+        self.wake()
+
+    def ready_since(self, lane: Lane) -> int | None:
+        """Since when a lane may have had something ready; None: it has nothing."""
+        id_ = self._storage.catalog.lanes.get((lane.topic, lane.destination, lane.owner, lane.needs))
+        return None if id_ is None else self._ring.since(id_)
 
     def forget(self, lane: int) -> None:
         """The lane was removed: it had no job left. Called before the catalog forgets it."""
@@ -278,12 +297,13 @@ class Dispatcher:
         self._emit(JobClaimed(job))
         self._start(claimed, probe)
 
-    def _add(self, lane: int) -> None:
+    def _add(self, lane: int, since: int | None = None) -> None:
         known = self._storage.catalog.by_id.get(lane)
         if known is None or self._ring.has(lane):
             return
         if self._gates.registry.local_topic(known) is None:
-            self._ring.add(lane, known.owner, self._groups(known))
+            begins = self._clock.now() if since is None else since
+            self._ring.add(lane, known.owner, self._groups(known), begins)
         else:
             self.for_consumers(lane)
 

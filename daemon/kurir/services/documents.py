@@ -179,6 +179,18 @@ class BreakerDocument(Struct, frozen=True):
     probe_at: Instant | None
 
 
+class BudgetDocument(Struct, frozen=True):
+    """A data budget, in bytes. `counts`: what is sent now is counted; `until`: when it begins anew."""
+
+    bytes: int
+    per: str
+    on: str
+    spent_bytes: int
+    left_bytes: int
+    counts: bool
+    until: Instant | None
+
+
 class DestinationDocument(Struct, frozen=True, kw_only=True):
     """A destination that one may use. `url` and `headers` are for administrators; a secret is never shown."""
 
@@ -190,6 +202,7 @@ class DestinationDocument(Struct, frozen=True, kw_only=True):
     in_flight: int
     concurrency: int
     last_success_at: Instant | None
+    budget: BudgetDocument | None
     url: str | UnsetType = UNSET
     headers: dict[str, str] | UnsetType = UNSET
 
@@ -275,5 +288,6 @@ class StatusDocument(Struct, frozen=True, kw_only=True):
     network: NetworkDocument
     power: PowerDocument
     clock: ClockDocument
+    budgets: dict[str, BudgetDocument]
     degraded: list[DegradedDocument]
     store: StoreDocument | UnsetType = UNSET

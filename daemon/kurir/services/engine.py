@@ -11,11 +11,12 @@ from pathlib import Path
 
 from kurir.domain.conditions import Conditions
 from kurir.domain.errors import StoreCorrupt, StoreFailing
-from kurir.domain.events import Events, JobAccepted, JobChanged
+from kurir.domain.events import AttemptEnded, Events, JobAccepted, JobChanged, JobClaimed
 from kurir.domain.health import Standing
 from kurir.domain.job import ADHOC_TOPIC, State
 from kurir.domain.outcome import Hold
 from kurir.services.agenda import Agenda
+from kurir.services.budgets import Budgets
 from kurir.services.connectivity import NetworkWatch
 from kurir.services.consumers import Consumers
 from kurir.services.delivery import Delivery
@@ -35,6 +36,7 @@ from kurir.services.watchdog import Liveness
 from kurir.services.withdrawal import Withdrawal
 from kurir.store import leases, meta
 from kurir.store.amend import put_holds
+from kurir.store.look import oldest_live
 from kurir.store.reader import Reader
 from kurir.store.recover import end
 from kurir.store.statements import load
@@ -82,6 +84,8 @@ class Engine:
         self.storage = Storage(writer, opened.catalog, outside.folder, outside.reserve, self.agenda, emit)
         self.network = NetworkWatch(self.agenda, emit, conditions)
         self.gates = Gates(registry, clock, self.network.conditions, emit, uniform)
+        self.budgets = Budgets(clock, self.network.conditions, self.agenda, self.storage)
+        self.gates.budgets = self.budgets
         self.patience = Patience(opened.catalog, self.gates, clock.now)
         world = World(
             sender=outside.sender,
@@ -133,6 +137,10 @@ class Engine:
         self.operations.expires = self.housekeeping.expires
         self.operations.take_from_consumer = self.consumers.cancel
         self._outside.events.subscribe(self.housekeeping.on_event, JobAccepted, JobChanged)
+        self._outside.events.subscribe(self.budgets.on_event, JobClaimed, AttemptEnded)
+        self.budgets.freed = self.dispatcher.reopen_destination
+        self.gates.bursts.since = self.dispatcher.ready_since
+        self.gates.bursts.reopen = self.dispatcher.reopen
         self.network.changed = self._conditions_changed
         self.network.reconnected = partial(self._reconnected, self.gates.reconnected)
         self.network.improved = partial(self._reconnected, self.gates.improved)
@@ -160,7 +168,8 @@ class Engine:
         in_force = await self.storage.outcome(leases.lent)
         if not self.intake.stopping:
             self.consumers.begin(self._opened.recovered.instance, in_force)
-            self.dispatcher.begin(self._opened.recovered.instance, self._opened.recovered.suspects)
+            since = await self._ready_since()
+            self.dispatcher.begin(self._opened.recovered.instance, self._opened.recovered.suspects, since)
 
     def adopt(self, registry: Registry, conditions: Conditions, secrets: Secrets, spread: int) -> None:
         """Take over a new configuration; nothing under way is dropped."""
@@ -176,6 +185,7 @@ class Engine:
         self.spread = spread
         self.storage.disk_reserve = min(registry.limits.disk_reserve, self.storage.disk_size() // 10)
         afresh = self.gates.adopt(registry)
+        self.budgets.adopt(registry)
         self.network.adopt(conditions)
         self.withdrawal.look()
         self.patience.mark()
@@ -219,7 +229,7 @@ class Engine:
         await self.delivery.drain(grace_s, hurry)
         self.patience.mark()
         try:
-            await self.storage.outcome_now(partial(end, save=self.housekeeping.save))
+            await self.storage.outcome_now(partial(end, save=self._save))
         except (StoreFailing, StoreCorrupt):
             return  # the next start finds an unclean end, which it can bear
 
@@ -233,9 +243,21 @@ class Engine:
         await self.storage.close()
         self._opened.conn.close()
 
+    def _save(self, tx: Tx) -> None:
+        self.housekeeping.save(tx)
+        self.budgets.save(tx)
+
+    async def _ready_since(self) -> dict[int, int]:
+        """When the oldest job of each lane that waits for company was accepted: a restart makes it wait no longer."""
+        known = self._opened.catalog.by_id
+        patient = [lane for lane, known_as in known.items() if self.gates.needs.all_of(known_as).urgency != "now"]
+        oldest = await self.reader.run(partial(oldest_live, lanes=patient)) if patient else {}
+        return {lane: accepted_at for lane, (_, accepted_at) in oldest.items()}
+
     async def _remember(self) -> None:
-        """Pauses and holds that outlive a restart."""
-        pauses, holds = await self.storage.outcome(_remembered)
+        """Pauses, holds and budgets that outlive a restart."""
+        pauses, holds, budgets = await self.storage.outcome(_remembered)
+        self.budgets.restore(budgets)
         for kind, name in pauses:
             (self.gates.paused_topics if kind == "topic" else self.gates.paused_destinations).add(name)
         for destination, hold, detail, since, until, strikes in holds:
@@ -279,9 +301,10 @@ class Engine:
         return self.secrets
 
 
-def _remembered(tx: Tx) -> tuple[list[tuple[str, str]], list[tuple[str, str, str, int, int, int]]]:
+def _remembered(tx: Tx) -> tuple[list[tuple[str, str]], list[tuple[str, str, str, int, int, int]], str]:
     meta.touch(tx)
-    return tx.conn.execute(_TABLES["pauses"]).fetchall(), tx.conn.execute(_TABLES["holds"]).fetchall()
+    pauses, holds = tx.conn.execute(_TABLES["pauses"]).fetchall(), tx.conn.execute(_TABLES["holds"]).fetchall()
+    return pauses, holds, Budgets.saved(tx)
 
 
 async def _no_look() -> None:

@@ -9,8 +9,10 @@ from msgspec import UNSET
 
 from kurir.domain.peer import Peer
 from kurir.domain.policy import Destination, Rate, Topic
+from kurir.services.budgets import Standing
 from kurir.services.documents import (
     BreakerDocument,
+    BudgetDocument,
     DestinationDocument,
     DestinationsDocument,
     HoldDocument,
@@ -35,7 +37,20 @@ def destinations_document(gates: Gates, peer: Peer, lens: Lens) -> DestinationsD
     """The destinations that a user may use; where they are and what is sent with them is for administrators."""
     usable = destinations_for(gates.registry, peer)
     found = [d for name, d in gates.registry.destinations.items() if name in usable]
-    return DestinationsDocument([_destination(gates, destination, peer, lens) for destination in found])
+    budgets = budget_documents(gates, peer, lens)
+    return DestinationsDocument([_destination(gates, one, peer, lens, budgets.get(one.name)) for one in found])
+
+
+def budget_documents(gates: Gates, peer: Peer, lens: Lens) -> dict[str, BudgetDocument]:
+    """The budgets of the destinations that a user may use."""
+    usable = destinations_for(gates.registry, peer)
+    standing = gates.budgets.standing(lens.now.device) if gates.budgets is not None else {}
+    return {name: _budget(one, lens) for name, one in standing.items() if name in usable}
+
+
+def _budget(one: Standing, lens: Lens) -> BudgetDocument:
+    until = lens.estimate(one.until)
+    return BudgetDocument(one.budget.bytes, one.budget.per, one.budget.on, one.spent, one.left, one.counts, until)
 
 
 def _topic(gates: Gates, topic: Topic) -> TopicDocument:
@@ -53,7 +68,9 @@ def _topic(gates: Gates, topic: Topic) -> TopicDocument:
     )
 
 
-def _destination(gates: Gates, destination: Destination, peer: Peer, lens: Lens) -> DestinationDocument:
+def _destination(
+    gates: Gates, destination: Destination, peer: Peer, lens: Lens, budget: BudgetDocument | None
+) -> DestinationDocument:
     health = gates.health.get(destination.name)
     return DestinationDocument(
         name=destination.name,
@@ -64,6 +81,7 @@ def _destination(gates: Gates, destination: Destination, peer: Peer, lens: Lens)
         in_flight=health.in_flight if health else 0,
         concurrency=destination.concurrency,
         last_success_at=perhaps(health.wall_success) if health else None,
+        budget=budget,
         url=destination.url if peer.admin else UNSET,
         headers=_without_secrets(destination.headers) if peer.admin else UNSET,
     )

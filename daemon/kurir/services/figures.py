@@ -34,12 +34,17 @@ class Figures:
         conditions = engine.network.conditions()
         network = conditions.network
         power = conditions.power.supply
+        holds: dict[str, tuple[str, ...]] = {
+            name: tuple(health.holds.standing) for name, health in engine.gates.health.items()
+        }
+        for name in engine.budgets.spent_up(self._clock.now()):
+            holds[name] = (*holds.get(name, ()), "budget")
         return Snapshot(
             accounts=self._accounts(),
             leased=Counter(job.topic for job in engine.dispatcher.under_way()),
             oldest_pending=self._oldest(),
             breakers={name: health.breaker.opened for name, health in engine.gates.health.items()},
-            holds={name: tuple(health.holds.standing) for name, health in engine.gates.health.items()},
+            holds=holds,
             network=reachability(network).value,
             metered=costs_data(conditions)[0] if network.source != "none" else None,
             on_battery=None if power is Supply.UNKNOWN else power is Supply.BATTERY,

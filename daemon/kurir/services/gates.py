@@ -14,8 +14,10 @@ from kurir.domain.job import Job
 from kurir.domain.outcome import Hold, HoldDestination, Interrupted, Reject, RetryLater, Unreachable, Verdict
 from kurir.domain.policy import SECOND, Destination, RetryPolicy, Topic
 from kurir.domain.retry import Uniform, delay
+from kurir.services.budgets import Budgets
+from kurir.services.bursts import Bursts
 from kurir.services.needs import NeedsWatch
-from kurir.services.registry import Registry, health_key
+from kurir.services.registry import Registry, health_key, place
 from kurir.store.catalog import Lane
 from kurir.system.clock import Clock
 
@@ -26,6 +28,8 @@ RECONNECT = "reconnect"
 MOST_LENT = 1_000
 """Jobs that one look at a lane may lease to consumers."""
 
+_URGENT = '"urgency":"now"'  # in the name of a lane whose jobs wait for nobody
+
 
 @dataclass(slots=True)
 class Health:
@@ -35,6 +39,7 @@ class Health:
     holds: Holds
     bucket: Bucket | None
     in_flight: int = 0
+    remote: bool = True  # beyond this device
     resume_at: int = 0  # after a reconnect: when its first attempt starts
     backed_off: bool = True  # jobs may wait because of an outage (unknown after a start)
     wall_success: int | None = None
@@ -79,9 +84,12 @@ class Gates:
     health: dict[str, Health] = field(default_factory=dict)
     topics: dict[str, TopicLoad] = field(default_factory=dict)
     needs: NeedsWatch = field(init=False)
+    bursts: Bursts = field(init=False)
+    budgets: Budgets | None = None
 
     def __post_init__(self) -> None:
         self.needs = NeedsWatch(self.clock, self.conditions)
+        self.bursts = Bursts(self.conditions, lambda: any(h.in_flight and h.remote for h in self.health.values()))
 
     def lane(self, lane: Lane, now: int) -> LaneGate:
         """Whether and how much this lane may send."""
@@ -102,12 +110,9 @@ class Gates:
             room = min(room, topic.concurrency - load.in_flight)
         if room <= 0:
             return LaneGate(0, shut=Gate(Pass.SHUT, "concurrency", self._busy(topic, destination, load)))
-        for bucket in (health.bucket, load.bucket):
-            if bucket is not None:
-                gate = bucket.gate(now)
-                if gate.passes is Pass.SHUT:
-                    return LaneGate(0, shut=gate)
-                room = min(room, bucket.available(now))
+        limit, room = self._limited(lane, destination, health, load, room, now)
+        if limit is not None:
+            return LaneGate(0, shut=limit)
         if probe or now < health.breaker.cautious_until:
             room = 1
         if now < health.resume_at:
@@ -138,6 +143,7 @@ class Gates:
         found += [bucket.gate(now) for bucket in (health.bucket, load.bucket) if bucket is not None]
         if health.in_flight >= destination.concurrency or (topic.concurrency and load.in_flight >= topic.concurrency):
             found.append(Gate(Pass.SHUT, "concurrency", self._busy(topic, destination, load)))
+        found += self._economies(lane, destination, health, now)
         if now < health.resume_at:
             found.append(Gate(Pass.SHUT, RECONNECT, "spread out after a reconnect", health.resume_at))
         return [gate for gate in found if gate.passes is Pass.SHUT]
@@ -154,6 +160,8 @@ class Gates:
             return
         health, load = self.health_of(lane, destination), self.load_of(topic)
         health.in_flight += 1
+        if health.remote:
+            self.bursts.began()
         load.in_flight += 1
         for bucket in (health.bucket, load.bucket):
             if bucket is not None:
@@ -176,6 +184,8 @@ class Gates:
         health = self.health.get(health_key(lane))
         if health is not None and health.in_flight:
             health.in_flight -= 1
+            if health.remote and not health.in_flight:
+                self.bursts.silent_since = self.clock.now()
         load = self.topics.get(lane.topic)
         if load is not None and load.in_flight:
             load.in_flight -= 1
@@ -298,7 +308,7 @@ class Gates:
         bucket = Bucket(destination.rate) if destination.rate else None
         breaker = Breaker(destination.breaker, self.uniform)
         breaker.be_cautious(self.clock.now())
-        return Health(breaker, Holds(), bucket, in_flight)
+        return Health(breaker, Holds(), bucket, in_flight, remote=place(destination) is Place.REMOTE)
 
     def _configured(self, lane: Lane) -> tuple[Topic | None, Destination | None]:
         return self.registry.topic(lane.topic, lane.destination), self.registry.destination(lane)
@@ -313,6 +323,30 @@ class Gates:
 
     def _standing(self, lane: Lane, topic: Topic, destination: Destination, now: int) -> Gate | None:
         return self._first(self._pauses(lane, topic)) or self._first(self.needs.unmet(lane, destination, now))
+
+    def _economies(self, lane: Lane, destination: Destination, health: Health, now: int) -> list[Gate]:
+        """What is held back to spend less: of a data budget, or of a radio that would have to be woken."""
+        said = self.needs.all_of(lane)
+        budget = self.budgets.gate(destination, said.least, now) if self.budgets is not None else None
+        company = self.bursts.gate(lane, said.urgency, now) if said.urgency != "now" and health.remote else None
+        return [gate for gate in (budget, company) if gate is not None]
+
+    def _limited(
+        self, lane: Lane, destination: Destination, health: Health, load: TopicLoad, room: int, now: int
+    ) -> tuple[Gate | None, int]:
+        """What rates, a budget and thrift with the radio leave of the room, or shut."""
+        for bucket in (health.bucket, load.bucket):
+            if bucket is not None:
+                gate = bucket.gate(now)
+                if gate.passes is Pass.SHUT:
+                    return gate, 0
+                room = min(room, bucket.available(now))
+        if destination.budget is None and _URGENT in lane.needs:
+            return None, room
+        held = self._first(self._economies(lane, destination, health, now))
+        if held is None and self.budgets is not None:
+            room = min(room, self.budgets.room(destination, self.needs.all_of(lane).least, now) or room)
+        return held, room
 
     @staticmethod
     def _first(gates: list[Gate]) -> Gate | None:

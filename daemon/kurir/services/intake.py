@@ -24,6 +24,7 @@ from kurir.domain.job import BodyKind, Job, NewJob, State
 from kurir.domain.peer import Peer
 from kurir.domain.policy import SECOND, OnDead, WhenFull
 from kurir.domain.submission import Submission
+from kurir.services.budgets import needs_with_size
 from kurir.services.compose import Composer, Request, content_digest, line_of
 from kurir.services.defects import report
 from kurir.services.dispatcher import Dispatcher
@@ -305,7 +306,7 @@ class Intake:
             owner=peer.uid,
             topic=topic.name,
             destination=request.destination,
-            needs=request.needs,
+            needs=needs_with_size(request.needs, registry, request.destination, size),
             priority=topic.priority if submission.priority is None else submission.priority,
             ordering_key=submission.ordering_key,
             unique_key=unique.key if unique else None,

@@ -26,19 +26,25 @@ class _WrittenWithSecrets(_Written, frozen=True):
     secrets: tuple[str, ...] = ()
 
 
+class _Sized(_WrittenWithSecrets, frozen=True):
+    least: int = 0
+
+
 @dataclass(frozen=True, slots=True)
 class LaneNeeds:
     """What the name of a lane says of its jobs.
 
-    `secrets`: those of the owner that the headers of jobs with their own URL refer to, by name.
+    `secrets`: those of the owner that the headers of jobs with their own URL refer to, by name. `least`: bytes that
+    each of them is sure to cost of a budget, 0 where that is little.
     """
 
     needs: Needs = Needs()
     urgency: str = "now"
     secrets: tuple[str, ...] = ()
+    least: int = 0
 
 
-_decode = msgspec.json.Decoder(_WrittenWithSecrets)
+_decode = msgspec.json.Decoder(_Sized)
 
 
 @lru_cache(maxsize=256)
@@ -57,6 +63,12 @@ def with_secrets(text: str, secrets: tuple[str, ...]) -> str:
     return needs_text(said.needs, said.urgency, secrets)
 
 
+def with_least(text: str, least: int) -> str:
+    """The name of the lane of jobs that cost at least so many bytes."""
+    one = _decode.decode(text)
+    return msgspec.json.encode(_Sized(one.network, one.power, one.hours, one.urgency, one.secrets, least)).decode()
+
+
 def needs_of(text: str) -> LaneNeeds:
     """What the name of a lane says; a text that cannot be read needs nothing."""
     try:
@@ -64,7 +76,7 @@ def needs_of(text: str) -> LaneNeeds:
     except msgspec.MsgspecError:
         return LaneNeeds()
     needs = Needs(network=found.network, power=found.power, hours=found.hours)
-    return LaneNeeds(needs, found.urgency, found.secrets)
+    return LaneNeeds(needs, found.urgency, found.secrets, found.least)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,6 +16,7 @@ class _Place:
 
     owner: int
     groups: tuple[str, ...]
+    since: int  # when it gained something ready, in device milliseconds
 
 
 class Ring:
@@ -31,11 +32,11 @@ class Ring:
         self._groups: dict[str, OrderedDict[int, None]] = {}  # in the order in which they were shut
         self._looks: list[tuple[int, int]] = []  # instant, lane: a heap; entries of lanes that moved on are stale
 
-    def add(self, lane: int, owner: int, groups: tuple[str, ...] = ()) -> None:
-        """The lane gained a ready job. Whether its gate is open is found out when it is looked at."""
+    def add(self, lane: int, owner: int, groups: tuple[str, ...] = (), since: int = 0) -> None:
+        """The lane gained a ready job, at `since`. Whether its gate is open is found out when it is looked at."""
         if lane in self._places:
             return
-        self._places[lane] = _Place(owner, groups)
+        self._places[lane] = _Place(owner, groups, since)
         for group in groups:
             self._groups.setdefault(group, OrderedDict())[lane] = None
         self._owners.setdefault(owner, OrderedDict())[lane] = None
@@ -97,6 +98,11 @@ class Ring:
     def shut_by(self, lane: int) -> Gate | None:
         """What shuts the lane, if it is shut."""
         return self._shut.get(lane)
+
+    def since(self, lane: int) -> int | None:
+        """Since when the lane may have had something ready; None: it has nothing."""
+        place = self._places.get(lane)
+        return None if place is None else place.since
 
     def has(self, lane: int) -> bool:
         """Whether the lane may have something ready."""

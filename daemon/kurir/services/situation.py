@@ -12,6 +12,7 @@ from msgspec import UNSET
 from kurir.domain.conditions import Conditions, costs_data, reachability
 from kurir.domain.peer import Peer
 from kurir.services.documents import (
+    BudgetDocument,
     ClockDocument,
     CountsDocument,
     DegradedDocument,
@@ -32,6 +33,10 @@ _ENDED: Final = frozenset({"done", "dead", "conflict", "cancelled"})
 
 Troubles = Callable[[], Iterable[tuple[str, str]]]
 """Reasons and details of what is wrong now, of whoever else knows some."""
+
+
+Budgets = Callable[[Peer, Lens], dict[str, BudgetDocument]]
+"""The budgets that a user may see."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +61,7 @@ class Situation:
         *,
         version: str,
         troubles: Troubles = tuple,
+        budgets: Budgets = lambda peer, lens: {},
     ) -> None:
         self._storage = storage
         self._reader = reader
@@ -63,6 +69,7 @@ class Situation:
         self._clock = clock
         self._version = version
         self._troubles = troubles
+        self._budgets = budgets
         self._started = clock.now()
 
     async def status(self, peer: Peer, lens: Lens, in_flight: int) -> StatusDocument:
@@ -87,6 +94,7 @@ class Situation:
             network=network_document(conditions),
             power=power_document(conditions),
             clock=ClockDocument(instant(lens.now.wall), self._clock.trusted()),
+            budgets=self._budgets(peer, lens),
             degraded=self._degraded(seen.degraded),
             store=self._store(seen.size) if peer.admin else UNSET,
         )

@@ -74,10 +74,13 @@ class OAuthTable(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BudgetTable(msgspec.Struct, frozen=True, kw_only=True):
-    """How many bytes a destination may cost in a period."""
+    """How many bytes a destination may cost in a period. A job that is larger than what is left waits."""
 
-    bytes: Annotated[Size, Meta(description="Sent and received.")]
-    per: Annotated[Literal["hour", "day", "week", "month"], Meta(description="The period, of local time.")] = "day"
+    bytes: Annotated[Size, Meta(description="Of requests and answers, without TLS and TCP; of aborted attempts too.")]
+    per: Annotated[
+        Literal["hour", "day", "week", "month"],
+        Meta(description="The period, of local time; of the device's running time while the clock is not trusted."),
+    ] = "day"
     on: Annotated[Literal["metered", "any"], Meta(description="Which networks count.")] = "metered"
 
 
@@ -120,8 +123,19 @@ class DestinationTable(msgspec.Struct, frozen=True, kw_only=True):
 class NeedsTable(msgspec.Struct, frozen=True, kw_only=True):
     """What must hold before a job may go."""
 
-    network: Annotated[str, Meta(description="any, unmetered, not_roaming, vpn, ssid:NAME or interface:NAME.")] = "any"
-    power: Annotated[Literal["any", "external", "not_low"], Meta(description="What feeds the device.")] = "any"
+    network: Annotated[
+        str,
+        Meta(
+            description="any, unmetered, not_roaming, vpn, ssid:NAME or interface:NAME; connections are bound to what"
+            " meets it."
+        ),
+    ] = "any"
+    power: Annotated[
+        Literal["any", "external", "not_low"],
+        Meta(
+            description="What feeds the device; a full battery, and one at a limit of its charge, is on external power."
+        ),
+    ] = "any"
     hours: Annotated[str, Meta(description='Local time, such as "22:00-06:00".')] = ""
 
 
@@ -156,7 +170,11 @@ class TopicTable(msgspec.Struct, frozen=True, kw_only=True):
     )
     order: Annotated[Pick, Meta(description="Which goes first within a priority.")] = Pick.OLDEST
     needs: NeedsTable = NeedsTable()
-    urgency: Annotated[Urgency, Meta(description="Whether a job may wait for a burst that happens anyway.")] = (
-        Urgency.NOW
-    )
+    urgency: Annotated[
+        Urgency,
+        Meta(
+            description="soon, whenever: on battery or where data costs money it goes along with another job, or alone"
+            " after 5 minutes or 1 hour."
+        ),
+    ] = Urgency.NOW
     retry: RetryTable = RetryTable()

@@ -35,7 +35,7 @@ changes nothing either, and `kurirctl status` says why.
 - `{secret:NAME}` in a string that may hold it is filled in when a request is sent, from `[secrets]`.
 - An explicit `state_dir` or `runtime_dir` wins over the environment.
 - Read and checked, but not acted upon yet: `[alerts]`, `[cache]`, `[schedules.NAME]`, `[resources.NAME]`; of
-  a destination `oauth` and `budget`; of a topic `urgency`.
+  a destination `oauth`.
 
 The smallest useful one:
 
