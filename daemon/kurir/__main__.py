@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import json
 import os
 import sys
 from pathlib import Path
@@ -19,6 +20,7 @@ from kurir.domain.errors import (
 )
 from kurir.settings.load import load
 from kurir.settings.model import Settings
+from kurir.settings.outline import outline
 
 OK = 0
 FAILED = 1
@@ -29,11 +31,7 @@ CONFIGURATION = 78
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the daemon, or check its configuration. Returns the exit code."""
-    parser = argparse.ArgumentParser(prog="kurird", description="Keeps what programs want delivered, and delivers it.")
-    parser.add_argument("--config", type=Path, metavar="FILE", help="read FILE, then FILE.d/*.toml")
-    parser.add_argument("--check", action="store_true", help="check the configuration, and exit")
-    parser.add_argument("--version", action="version", version=f"kurird {__version__}")
-    options = parser.parse_args(arguments)
+    options = argument_parser().parse_args(arguments)
     environ = os.environ
     path = options.config
     if path is None and environ.get("KURIR_CONFIG"):
@@ -41,12 +39,22 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         settings = load(path, environ=environ, uid=os.geteuid())
         if options.check:
-            print("the configuration can be used")
+            print(json.dumps(outline(settings)) if options.json else "the configuration can be used")
             return OK
         return _run(settings, path)
     except KuriError as error:
         print(f"kurird: {error}", file=sys.stderr)
         return exit_code(error)
+
+
+def argument_parser() -> argparse.ArgumentParser:
+    """What may stand on the command line."""
+    parser = argparse.ArgumentParser(prog="kurird", description="Keeps what programs want delivered, and delivers it.")
+    parser.add_argument("--config", type=Path, metavar="FILE", help="read FILE, then FILE.d/*.toml")
+    parser.add_argument("--check", action="store_true", help="check the configuration, and exit")
+    parser.add_argument("--json", action="store_true", help="with --check: print the places and limits that it sets")
+    parser.add_argument("--version", action="version", version=f"kurird {__version__}")
+    return parser
 
 
 def exit_code(error: KuriError) -> int:

@@ -28,6 +28,7 @@ COMMANDS: Mapping[str, tuple[str, str, str]] = {
     "resume": ("operate", "resume", "Go on sending for a topic or destination."),
     "status": ("status", "status", "Show how the daemon is doing."),
     "top": ("top", "top", "Watch what is under way, live."),
+    "doctor": ("doctor", "doctor", "Say what is wrong, and the cure."),
     "events": ("events", "events", "Follow what happens."),
     "relay": ("relay", "relay", "Move an application's own outbox table into the daemon."),
     "backup": ("operate", "backup", "Make a consistent copy of the store."),

@@ -114,10 +114,15 @@ def details(rows: Iterable[tuple[str, Cell]], indent: int = 0) -> None:
     for label, cell in rows:
         head = f"{margin}{label:<{LABEL_WIDTH}} "
         text = _text(cell)
-        room = max(20, width() - len(head))
-        lines = textwrap.wrap(text, room, break_on_hyphens=False) if on_terminal() and len(text) > room else [text]
+        lines = wrapped(text, len(head))
         lines[0] = colour(lines[0], cell.style) if isinstance(cell, Styled) else lines[0]
         say((head + ("\n" + " " * len(head)).join(lines)).rstrip())
+
+
+def wrapped(text: str, indent: int) -> list[str]:
+    """The lines that the text takes beside `indent` columns; one in a pipe, however long."""
+    room = max(20, width() - indent)
+    return textwrap.wrap(text, room, break_on_hyphens=False) if on_terminal() and len(text) > room else [text]
 
 
 def table(columns: Sequence[Column], rows: Sequence[Sequence[Cell]]) -> None:

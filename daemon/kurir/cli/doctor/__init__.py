@@ -1,0 +1,1 @@
+"""What `kurirctl doctor` looks at: one module for each kind of thing that can be wrong. Nothing is changed by it."""
