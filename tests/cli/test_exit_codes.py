@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from cli.command import KURIRCTL, environment, kurirctl, kurirctl_on_terminal
+from cli.command import KURIRCTL, environment, kurirctl
 from client.scripted_daemon import JOB, Reply, ScriptedDaemon, job, refusal
 
 ID = JOB["id"]
@@ -219,26 +219,3 @@ def test_several_jobs_are_acted_on_even_if_one_is_refused(path: Path) -> None:
     assert len(daemon.requests) == 3
     assert ended.code == 65
     assert ended.out.count("cancelled") == 2
-
-
-def test_dead_letters_are_not_touched_in_a_script_without_yes(path: Path) -> None:
-    page = {"jobs": [job(state="dead")], "next_cursor": None}
-    with ScriptedDaemon(path, Reply(200, page)) as daemon:
-        ended = kurirctl(path, "dead", "discard", "--topic", "orders")
-    assert ended.code == 64
-    assert "needs --yes" in ended.err
-    assert [request.line for request in daemon.requests] == ["GET /v1/jobs?state=dead&limit=1000&topic=orders"]
-    with ScriptedDaemon(path, Reply(200, {"count": 2})) as daemon:
-        ended = kurirctl(path, "dead", "discard", "--yes", "--before", "7d", "--json")
-    assert (ended.code, ended.out) == (0, '{"count":2}\n')
-    assert set(daemon.requests[0].document) == {"before"}
-
-
-@pytest.mark.parametrize(("answer", "requests"), [("y\n", 2), ("n\n", 1)])
-def test_dead_letters_are_shown_and_asked_about_on_a_terminal(path: Path, answer: str, requests: int) -> None:
-    page = {"jobs": [job(state="dead")], "next_cursor": None}
-    with ScriptedDaemon(path, Reply(200, page), Reply(200, {"count": 1})) as daemon:
-        ended = kurirctl_on_terminal(path, "dead", "retry", typed=[("[y/N]", answer)])
-    assert ID in ended.out
-    assert len(daemon.requests) == requests
-    assert ended.code == 0

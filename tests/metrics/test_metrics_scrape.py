@@ -54,6 +54,7 @@ TYPES = {
     "kurir_disk_free_bytes": "gauge",
     "kurir_degraded": "gauge",
     "kurir_ledger": "gauge",
+    "kurir_dropped": "counter",
 }
 STORED = ("done", "dead", "conflict", "cancelled")
 

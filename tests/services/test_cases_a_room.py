@@ -10,7 +10,7 @@ from kurir.domain.errors import Refused
 from kurir.domain.events import Dropped
 from kurir.domain.job import Reason, State
 from kurir.domain.policy import Limits, WhenFull
-from kurir.services.operations import DeadFilter
+from kurir.store.letters import LetterFilter
 from support.clock import FakeClock
 from support.engine import ALICE, BOB, registry, running
 from support.server import Reply, Server
@@ -30,7 +30,7 @@ async def test_a13_a_backlog_that_fails_for_good_delays_no_new_job_and_is_discar
             await daemon.ended(10)  # the clock stands still: nobody waited for a backoff
             assert len(daemon.endings(State.DONE)) == len(daemon.endings(State.DEAD)) == 5
             assert len(srv.requests) == 10
-            assert await daemon.engine.operations.dead_discard(ALICE, DeadFilter(destination="api")) == 5
+            assert (await daemon.engine.letters.discard(ALICE, LetterFilter(destination="api"))).count == 5
 
 
 @pytest.mark.parametrize("admin", [False, True])

@@ -21,7 +21,7 @@ from kurir.domain.policy import (
     RetryPolicy,
     Topic,
 )
-from kurir.services.operations import DeadFilter
+from kurir.store.letters import LetterFilter
 from support.clock import FakeClock
 from support.engine import ALICE, BOB, QUICK, ROOT, registry, running
 from support.server import Hang, Reply, Server
@@ -283,7 +283,6 @@ async def test_dead_letters_are_retried_and_discarded_in_bulk_by_what_they_died_
     async with Server() as srv:
         srv.answer(lambda request: Reply(refuse[0]))
         async with running(tmp_path, registry(url=srv.url), clock=FakeClock()) as daemon:
-            operations = daemon.engine.operations
             for _ in range(3):
                 await daemon.submit(ALICE, body=b"alice")
             await daemon.submit(BOB, body=b"bob")
@@ -291,12 +290,12 @@ async def test_dead_letters_are_retried_and_discarded_in_bulk_by_what_they_died_
             refuse[0] = 413
             await daemon.submit(ALICE, body=b"large")
             await daemon.ended(5)
-            assert await operations.dead_discard(ALICE, DeadFilter(error_kind="too_large")) == 1
-            assert await operations.dead_retry(ALICE, DeadFilter(topic="none")) == 0
+            assert (await daemon.engine.letters.discard(ALICE, LetterFilter(error_kind="too_large"))).count == 1
+            assert (await daemon.engine.letters.retry(ALICE, LetterFilter(topic="none"))).count == 0
             refuse[0] = 200
-            assert await operations.dead_retry(ALICE, DeadFilter(destination="api")) == 3
+            assert (await daemon.engine.letters.retry(ALICE, LetterFilter(destination="api"))).count == 3
             await daemon.wait(lambda _: len(daemon.endings(State.DONE)) == 3)
-            assert await operations.dead_discard(ROOT, DeadFilter()) == 1
+            assert (await daemon.engine.letters.discard(ROOT, LetterFilter())).count == 1
             again = daemon.endings(State.DONE)[0]
             assert (again.attempts, again.charged) == (2, 0)
             keys = {r.header("Idempotency-Key") for r in srv.requests if r.body == b"alice"}

@@ -10,7 +10,7 @@ from kurir.domain.errors import Refused
 from kurir.domain.events import JobChanged
 from kurir.domain.job import ErrorKind, Reason, State
 from kurir.domain.policy import HOUR, OnDead, Ordering, RetryPolicy
-from kurir.services.operations import DeadFilter
+from kurir.store.letters import LetterFilter
 from support.clock import FakeClock
 from support.engine import ALICE, BOB, registry, running
 from support.server import Hang, Reply, Server
@@ -213,7 +213,7 @@ async def test_a_job_waits_for_those_it_comes_after_and_a_dead_one_holds_it(tmp_
             await daemon.ended(2)
             await daemon.quiet()
             assert (await daemon.job(child.uid)).state is State.PENDING
-            await daemon.engine.operations.dead_discard(ALICE, DeadFilter())
+            await daemon.engine.letters.discard(ALICE, LetterFilter())
             await daemon.wait(lambda _: len(daemon.endings(State.DONE)) == 2)
             assert bodies(srv)[-1] == b"child"
             with pytest.raises(Refused) as refusal:

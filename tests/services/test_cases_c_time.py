@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from kurir.domain.job import ErrorKind, Reason, State
 from kurir.domain.policy import HOUR, SECOND, RetryPolicy
 from kurir.domain.submission import Edit
-from kurir.services.operations import DeadFilter
+from kurir.store.letters import LetterFilter
 from support.clock import FakeClock
 from support.engine import ALICE, registry, running
 from support.server import Hang, Reply, Server
@@ -54,7 +54,7 @@ async def test_c2_dead_letters_of_a_future_that_never_was_are_retried_in_bulk(tm
         await daemon.submit(body=b"x")
         await daemon.ended(1)
         clock.step_wall(-12 * HOUR)
-        assert await daemon.engine.operations.dead_retry(ALICE, DeadFilter()) == 1
+        assert (await daemon.engine.letters.retry(ALICE, LetterFilter())).count == 1
         await daemon.ended(2)
 
 

@@ -26,7 +26,7 @@ from kurir.domain.policy import (
     Topic,
 )
 from kurir.domain.submission import Edit
-from kurir.services.operations import DeadFilter
+from kurir.store.letters import LetterFilter
 from kurir.store.tx import ACCEPTED, IMPORTED, LIVE, PRUNED, SALVAGE_LOST
 from support.clock import FakeClock
 from support.engine import ALICE, BOB, OFFLINE, ONLINE, PORTAL, ROOT, by_kernel, registry, running
@@ -149,7 +149,7 @@ class World:
         daemon.report(OFFLINE)
         daemon.report(ONLINE)
         for _ in range(10):
-            await operations.dead_retry(ROOT, DeadFilter())  # who is dead may hold others
+            await daemon.engine.letters.retry(ROOT, LetterFilter())  # who is dead may hold others
             await daemon.pass_time(2 * 60 * MINUTE)
             if await _unfinished(daemon) == []:
                 return

@@ -1,4 +1,4 @@
-"""Reads: pages of jobs, one job, causes of death. Bounded in rows returned and in rows looked at."""
+"""Reads: pages of jobs, one job. Bounded in rows returned and in rows looked at."""
 
 from __future__ import annotations
 
@@ -141,34 +141,6 @@ def test_a_key_is_found_for_its_owner_and_topic_alone(store: Store) -> None:
     assert look.key_record(store.conn, "k", 1000, "orders") == look.KeyRecord(job.uid, job.id, None)
     assert look.key_record(store.conn, "k", 1001, "orders") is None
     assert look.key_record(store.conn, "k", 1000, "other") is None
-
-
-def test_dead_letters_are_grouped_by_cause(store: Store) -> None:
-    for _ in range(3):
-        kill(store, ErrorKind.HTTP_STATUS)
-    kill(store, ErrorKind.TLS, topic="late")
-    kill(store, ErrorKind.TLS, owner=1001)
-    causes = look.dead_causes(store.conn, None)
-    assert causes.complete
-    assert causes.causes[0] == look.Cause("orders", "api", ErrorKind.HTTP_STATUS, 3)
-    assert {c.topic for c in causes.causes} == {"orders", "late"}
-    assert look.dead_causes(store.conn, 1001).causes == (look.Cause("orders", "api", ErrorKind.TLS, 1),)
-    assert not look.dead_causes(store.conn, None, scanned=2).complete
-
-
-def test_a_bulk_action_sees_dead_letters_in_chunks(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(look, "SCANNED", 4)
-    ids = [kill(store, now=n) for n in range(10)]
-    kill(store, ErrorKind.TLS, topic="late")
-    found: list[int] = []
-    above: int | None = 0
-    while above is not None:
-        chunk = look.dead_chunk(store.conn, JobFilter(topic="orders"), above=above, limit=3)
-        found += chunk.ids
-        above = chunk.above
-    assert found == ids
-    early = look.dead_chunk(store.conn, JobFilter(), before=WALL + 2)
-    assert early.ids == (*ids[:2], ids[-1] + 1)[:2]
 
 
 def test_oldest_live_degraded_and_size(store: Store) -> None:

@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from kurir.domain.job import BodyKind, ErrorKind, Job, Place, Reason, State
+from kurir.domain.ledger import Drop
 from kurir.domain.policy import DAY, HOUR, Retention
-from kurir.store import end
+from kurir.store import end, ledger
 from kurir.store.insert import Inserted, Remembered
 from kurir.store.prune import KeyCount, Pruned, prune_step, too_many, vacuum_step
 from kurir.store.tx import Tx
@@ -89,9 +90,10 @@ def test_a_dead_letter_that_goes_is_in_the_ledger(store: Store) -> None:
     job = run_to(store, State.DEAD, key="the key")
     assert not prune(store, 179 * DAY).jobs
     assert prune(store, 180 * DAY).jobs == {("orders", Place.DEAD): 1}
-    [(_, _, uid, owner, topic, key, why)] = store.sql("SELECT * FROM dropped")
-    assert (uid, owner, topic, key) == (job.uid, 1000, "orders", "the key")
-    assert "too long" in why
+    [entry] = ledger.page(store.conn, 1000, None, None, 10).entries
+    assert (entry.uid, entry.topic, entry.destination, entry.key) == (job.uid, "orders", "api", "the key")
+    assert (entry.why, entry.by, entry.size) == (Drop.DEAD_TOO_LONG, None, job.cost)
+    assert ledger.totals(store.tally, 1000) == {("orders", "dead_too_long"): (1, job.cost)}
 
 
 def test_a_conflict_stays_for_ever(store: Store) -> None:
@@ -155,11 +157,12 @@ def test_keys_are_counted_seldom(store: Store) -> None:
 
 
 def test_the_ledger_of_dropped_jobs_is_bounded(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kurir.store.prune.DROPPED_KEPT", 3)
+    monkeypatch.setattr(ledger, "KEPT", 3)
     for n in range(6):
         run_to(store, State.DEAD, now=n)
     prune(store, 181 * DAY)
     assert [i for (i,) in store.sql("SELECT id FROM dropped")] == [4, 5, 6]
+    assert ledger.totals(store.tally, None)["orders", "dead_too_long"][0] == 6
 
 
 def test_a_payload_file_is_named_for_removal_after_the_commit(store: Store) -> None:

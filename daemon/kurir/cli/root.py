@@ -22,7 +22,8 @@ COMMANDS: Mapping[str, tuple[str, str, str]] = {
     "cancel": ("act", "cancel", "Give jobs up."),
     "retry": ("act", "retry", "Send dead jobs again."),
     "edit": ("edit", "edit", "Change a job that waits, is dead or in conflict."),
-    "dead": ("dead", "dead", "List, retry or discard dead letters."),
+    "dead": ("dead", "dead", "Group, list, retry or discard dead letters."),
+    "dropped": ("dropped", "dropped", "List what was dropped without having been delivered."),
     "flush": ("flush", "flush", "Try now what waits for a backoff or a breaker."),
     "pause": ("operate", "pause", "Stop sending for a topic or destination."),
     "resume": ("operate", "resume", "Go on sending for a topic or destination."),
@@ -39,7 +40,7 @@ COMMANDS: Mapping[str, tuple[str, str, str]] = {
 # How the help groups them, by what a person wants to do. A command that no section names stands in the last one.
 SECTIONS: Mapping[str, tuple[str, ...]] = {
     "Hand over and take on": ("submit", "post", "work", "relay"),
-    "See what became of it": ("list", "show", "why", "wait", "events"),
+    "See what became of it": ("list", "show", "why", "wait", "events", "dropped"),
     "Act on jobs": ("cancel", "retry", "edit", "flush", "dead", "conflicts", "resolve"),
     "Steer what is sent": ("pause", "resume", "schedule", "secret"),
     "Look after the daemon": ("status", "top", "doctor", "ack", "backup", "export", "import", "owner"),

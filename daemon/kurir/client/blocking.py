@@ -153,12 +153,27 @@ class Client:
     def resolve(self, job_id: str, take: Literal["device", "server", "merged"], value: object = NOTHING) -> Job:
         return self.run(calls.resolve(job_id, take, value))
 
-    def dead_retry(self, **filters: str | None) -> int:
-        """Send all matching dead letters again (`topic destination error_kind before`); how many there were."""
+    def dead_groups(self, **filters: str | int | None) -> dict[str, Any]:
+        """Dead letters by topic, destination and cause (`topic destination error_kind status before owner`)."""
+        return self.run(calls.dead_groups(**filters))
+
+    def request(self, job_id: str) -> dict[str, Any]:
+        """What a job sends, but its payload, and the keys that it had before."""
+        return self.run(calls.request(job_id))
+
+    def dropped(self, **filters: str | int | None) -> dict[str, Any]:
+        """A page of what was dropped without having been delivered (`topic why owner limit cursor`)."""
+        return self.run(calls.dropped(**filters))
+
+    def dead_retry(self, **filters: object) -> int:
+        """Send all matching dead letters again; how many there were.
+
+        `topic destination error_kind status before owner ids`; `dry_run` only counts.
+        """
         return _count(self.run(calls.dead("retry", **filters)))
 
-    def dead_discard(self, **filters: str | None) -> int:
-        """Give all matching dead letters up; how many there were."""
+    def dead_discard(self, **filters: object) -> int:
+        """Give all matching dead letters up; how many there were. Filters as for `dead_retry`."""
         return _count(self.run(calls.dead("discard", **filters)))
 
     # The daemon

@@ -125,8 +125,25 @@ def resolve(job_id: str, take: str, value: object = NOTHING) -> Call[Job]:
     return _act(job_id, "resolve", Repeat.NEVER, members)
 
 
-def dead(verb: str, **filters: str | None) -> Call[dict[str, Any]]:
-    """`retry` or `discard` all dead letters that match: `topic destination error_kind before`."""
+def dead_groups(**filters: str | int | None) -> Call[dict[str, Any]]:
+    """Dead letters by cause: `topic destination error_kind status before owner`."""
+    return get("group dead letters", _target("/v1/dead", **filters))
+
+
+def request(job_id: str) -> Call[dict[str, Any]]:
+    return get(f"show the request of job {job_id}", _job(job_id, "request"))
+
+
+def dropped(**filters: str | int | None) -> Call[dict[str, Any]]:
+    """A page of the ledger of dropped jobs: `topic why owner limit cursor`."""
+    return get("list dropped jobs", _target("/v1/dropped", **filters))
+
+
+def dead(verb: str, **filters: object) -> Call[dict[str, Any]]:
+    """`retry` or `discard` the dead letters that match: `topic destination error_kind status before owner ids`.
+
+    `dry_run` only counts; with `limit` at most so many, and `cursor` goes on from there.
+    """
     members = {name: value for name, value in filters.items() if value is not None}
     return post(f"{verb} dead letters", f"/v1/dead/{quote(verb, safe='')}", members, wait=LONG_WORK)
 

@@ -9,12 +9,10 @@ from msgspec import UNSET
 from kurir.control import answers, reading
 from kurir.control.answers import Answer
 from kurir.control.call import Call
-from kurir.control.parameters import Backup, Copied, Count, DeadLetters, Paused, Resolution, Said
+from kurir.control.parameters import Backup, Copied, Paused, Resolution, Said
 from kurir.domain.errors import StoreCorrupt, StoreFailing
 from kurir.domain.job import Job
 from kurir.domain.submission import Edit
-from kurir.services.operations import DeadFilter
-from kurir.services.timing import instant
 from kurir.store.backup import backup as copy_store
 
 
@@ -41,16 +39,6 @@ async def resolve_job(call: Call) -> Answer:
     value = None if said.value is UNSET else bytes(said.value)
     uid = reading.uid(call.parameters["id"])
     return await _changed(call, await call.services.operations.resolve(call.peer, uid, said.take, value))
-
-
-async def retry_dead(call: Call) -> Answer:
-    """Send dead letters again."""
-    return answers.document(200, Count(await call.services.operations.dead_retry(call.peer, _dead(call))))
-
-
-async def discard_dead(call: Call) -> Answer:
-    """Give dead letters up."""
-    return answers.document(200, Count(await call.services.operations.dead_discard(call.peer, _dead(call))))
 
 
 async def flush(call: Call) -> Answer:
@@ -109,14 +97,3 @@ async def _resume(call: Call, kind: str) -> Answer:
     name = call.parameters["name"]
     await call.services.operations.resume(kind, name)
     return answers.document(200, Paused(name, paused=False))
-
-
-def _dead(call: Call) -> DeadFilter:
-    said = call.told(DeadLetters)
-    return DeadFilter(
-        topic=said.topic,
-        destination=said.destination,
-        error_kind=said.error_kind,
-        before=None if said.before is None else instant(said.before, "before"),
-        owner=call.peer.sees,
-    )

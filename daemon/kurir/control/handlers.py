@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from kurir.control import acting, answers, consuming, keeping_secrets, looking, openapi, relaying, submitting
+from kurir.control import acting, answers, consuming, keeping_secrets, letters, looking, openapi, relaying, submitting
 from kurir.control.answers import Answer
 from kurir.control.call import Call, Handler
 from kurir.control.protocol_producers import OUTBOX
@@ -40,8 +40,11 @@ HANDLERS: Final[Mapping[str, Handler]] = {
         acting.retry_job,
         acting.cancel_job,
         acting.resolve_job,
-        acting.retry_dead,
-        acting.discard_dead,
+        letters.group_dead,
+        letters.retry_dead,
+        letters.discard_dead,
+        letters.get_request,
+        letters.list_dropped,
         acting.flush,
         acting.pause_topic,
         acting.resume_topic,

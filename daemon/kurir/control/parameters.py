@@ -69,15 +69,6 @@ class Resolution(Struct, frozen=True, forbid_unknown_fields=True):
     value: msgspec.Raw | UnsetType = UNSET
 
 
-class DeadLetters(Struct, frozen=True, forbid_unknown_fields=True):
-    """Which dead letters; a member that is missing means any. `before`: those that died before this instant."""
-
-    topic: Name | None = None
-    destination: Name | None = None
-    error_kind: ErrorKind | None = None
-    before: Annotated[str, Meta(max_length=64)] | None = None
-
-
 class LeaseWanted(Struct, frozen=True, forbid_unknown_fields=True):
     """How many jobs at most, for how long (the topic's `lease` if nothing is said), and how long to wait for one."""
 
@@ -138,12 +129,6 @@ class SecretsDocument(Struct, frozen=True):
     """Secrets, without their values."""
 
     secrets: list[SecretDocument]
-
-
-class Count(Struct, frozen=True):
-    """How many jobs were acted upon."""
-
-    count: int
 
 
 class LineDocument(Struct, frozen=True):

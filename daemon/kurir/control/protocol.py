@@ -14,8 +14,6 @@ from kurir.control.endpoint import Endpoint, Media, Reply, Who
 from kurir.control.parameters import (
     Backup,
     Copied,
-    Count,
-    DeadLetters,
     Following,
     Health,
     LineDocument,
@@ -28,6 +26,7 @@ from kurir.control.parameters import (
     Waiting,
 )
 from kurir.control.protocol_consumers import CONSUMERS
+from kurir.control.protocol_letters import ENDPOINTS as LETTERS
 from kurir.control.protocol_producers import OUTBOX
 from kurir.control.protocol_secrets import SECRETS
 from kurir.domain.submission import Edit, Submission
@@ -196,26 +195,7 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
     _act("retry", "Send a dead job again, or a waiting one now"),
     _act("cancel", "Give a job up"),
     _act("resolve", "Settle a conflict", Resolution),
-    Endpoint(
-        name="retry_dead",
-        verb="POST",
-        path="/v1/dead/retry",
-        who=Who.OWNER,
-        summary="Send dead letters again",
-        takes={Media.JSON: DeadLetters},
-        replies=_shows(Count),
-        refusals=_ACTS,
-    ),
-    Endpoint(
-        name="discard_dead",
-        verb="POST",
-        path="/v1/dead/discard",
-        who=Who.OWNER,
-        summary="Give dead letters up",
-        takes={Media.JSON: DeadLetters},
-        replies=_shows(Count),
-        refusals=_ACTS,
-    ),
+    *LETTERS,
     Endpoint(
         name="flush",
         verb="POST",

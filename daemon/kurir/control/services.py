@@ -14,6 +14,7 @@ from kurir.services.facilities import budget_documents
 from kurir.services.gates import Gates
 from kurir.services.inspector import Inspector
 from kurir.services.intake import Intake
+from kurir.services.letters import Letters
 from kurir.services.operations import Operations
 from kurir.services.own_secrets import OwnSecrets
 from kurir.services.situation import Situation, Troubles
@@ -30,6 +31,7 @@ class Services:
     intake: Intake
     operations: Operations
     consumers: Consumers
+    letters: Letters
     inspector: Inspector
     situation: Situation
     liveness: Liveness
@@ -56,6 +58,7 @@ def services_of(
         intake=engine.intake,
         operations=engine.operations,
         consumers=engine.consumers,
+        letters=engine.letters,
         inspector=Inspector(engine.storage, engine.reader, engine.gates, clock, explainer),
         situation=Situation(
             engine.storage,

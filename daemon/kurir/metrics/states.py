@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from kurir.metrics.labels import Known, word
 from kurir.metrics.snapshot import Snapshot
@@ -13,6 +13,7 @@ from kurir.metrics.snapshot import Snapshot
 ENDED: Final = ("done", "dead", "conflict", "cancelled")
 
 _KINDS: Final = ("accepted", "imported", "live", *ENDED, "pruned", "salvage_lost")
+_DROPPED: Final = "dropped."
 _FILES: Final = ("db", "wal", "bodies")
 _REACH: Final = {"offline": 0, "portal": 1, "try": 2, "online": 3}
 
@@ -52,17 +53,35 @@ def _jobs(snapshot: Snapshot, known: Known) -> Iterator[Metric]:
         ["topic", "kind"],
         ledger,
     )
+    yield _dropped(snapshot, known)
 
 
 def _ledger(snapshot: Snapshot, known: Known) -> dict[tuple[str, str], float]:
     """Totals per topic and kind; every topic that is configured or has jobs has every kind."""
     ledger: dict[tuple[str, str], float] = {(topic, kind): 0 for topic in known.topics for kind in _KINDS}
     for (topic, kind), jobs in snapshot.accounts.items():
+        if kind not in _KINDS:
+            continue
         label = known.topic(topic)
         if (label, kind) not in ledger:
             ledger.update({(label, each): 0 for each in _KINDS if (label, each) not in ledger})
         ledger[label, kind] = ledger.get((label, kind), 0) + jobs
     return ledger
+
+
+def _dropped(snapshot: Snapshot, known: Known) -> Metric:
+    """What was dropped, by reason: persisted like the ledger, in no sum with it."""
+    family = CounterMetricFamily(
+        "kurir_dropped", "Jobs that were removed or given up without having been delivered.", labels=["topic", "reason"]
+    )
+    found: dict[tuple[str, str], float] = {}
+    for (topic, kind), jobs in snapshot.accounts.items():
+        if kind.startswith(_DROPPED):
+            key = (known.topic(topic), word(kind.removeprefix(_DROPPED)))
+            found[key] = found.get(key, 0) + jobs
+    for label, value in sorted(found.items()):
+        family.add_metric(label, value)
+    return family
 
 
 def _destinations(snapshot: Snapshot, known: Known) -> Iterator[Metric]:

@@ -25,6 +25,7 @@ from kurir.services.exchange import Exchange, World
 from kurir.services.gates import Gates
 from kurir.services.housekeeping import Housekeeping
 from kurir.services.intake import Intake
+from kurir.services.letters import Letters
 from kurir.services.opening import Opened
 from kurir.services.operations import Operations
 from kurir.services.own_secrets import OwnSecrets
@@ -123,6 +124,7 @@ class Engine:
             clock,
             own_secrets=outside.own_secrets,
         )
+        self.letters = Letters(self.storage, self.reader, self.gates, clock, self.operations.amended)
         self.housekeeping = Housekeeping(self.storage, self.reader, self.dispatcher, self.patience, clock, self.agenda)
         self.liveness = Liveness(self.storage, self.dispatcher, clock.now)
         self._connect(clock)

@@ -83,7 +83,7 @@ def _destination(
         last_success_at=perhaps(health.wall_success) if health else None,
         budget=budget,
         url=destination.url if peer.admin else UNSET,
-        headers=_without_secrets(destination.headers) if peer.admin else UNSET,
+        headers=without_secrets(destination.headers) if peer.admin else UNSET,
     )
 
 
@@ -110,7 +110,7 @@ def _rate(rate: Rate | None) -> str | None:
     return None if rate is None else f"{rate.count}/{_UNITS.get(rate.per, f'{rate.per}ms')}"
 
 
-def _without_secrets(headers: Mapping[str, str]) -> dict[str, str]:
+def without_secrets(headers: Mapping[str, str]) -> dict[str, str]:
     """Headers as configured. A reference to a secret shows its name alone; what looks like a secret is not shown."""
     return {
         name: _REDACTED if _TELLING.search(name) and "{secret:" not in value else value

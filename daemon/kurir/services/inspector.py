@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from collections import Counter
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -10,12 +11,20 @@ from kurir.domain.errors import Refused
 from kurir.domain.instant import Now
 from kurir.domain.job import BodyKind, Job, Result
 from kurir.domain.peer import Peer
-from kurir.services.documents import AttemptsDocument, JobDocument, JobsDocument, WhyDocument
+from kurir.services.documents import (
+    AttemptsDocument,
+    DroppedDocument,
+    JobDocument,
+    JobsDocument,
+    RequestDocument,
+    WhyDocument,
+)
 from kurir.services.gates import Gates
+from kurir.services.requests import dropped_document, request_document
 from kurir.services.storage import Storage
 from kurir.services.views import Lens, attempt_document, result_document, result_head
 from kurir.services.why import Explainer
-from kurir.store import look
+from kurir.store import ledger, look
 from kurir.store.reader import Reader
 from kurir.system.clock import Clock
 
@@ -72,6 +81,24 @@ class Inspector:
         """The last attempts of a job. Raises Refused `not_found`."""
         job, found = await self._of(peer, uid, lambda conn, job: look.attempts(conn, job.id))
         return AttemptsDocument([attempt_document(attempt, job) for attempt in found])
+
+    async def request(self, peer: Peer, uid: bytes) -> RequestDocument:
+        """What a job sends, and the keys that it had before. Raises Refused `not_found`."""
+        job, edits = await self._of(peer, uid, lambda conn, job: look.edits(conn, job.id))
+        return request_document(self._gates.registry, job, edits, peer)
+
+    async def ledger(
+        self, owner: int | None, topic: str | None, why: str | None, limit: int, cursor: str | None
+    ) -> DroppedDocument:
+        """A page of the ledger of dropped jobs, and how many there ever were; `owner` None: everybody's."""
+        below = ledger.NEWEST if cursor is None else look.position(cursor)
+        page = await self._reader.run(lambda conn: ledger.page(conn, owner, topic, why, limit, below))
+        totals: Counter[str] = Counter()
+        for (_, reason), (jobs, _) in ledger.totals(self._storage.tally, owner, topic).items():
+            totals[reason] += jobs
+        entries = [dropped_document(entry) for entry in page.entries]
+        following = None if page.below is None else look.cursor_of(page.below)
+        return DroppedDocument(entries, dict(totals), totals.total(), following)
 
     async def why(self, peer: Peer, uid: bytes) -> WhyDocument:
         """What holds a job. Raises Refused `not_found`."""

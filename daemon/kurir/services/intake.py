@@ -21,6 +21,7 @@ from kurir.domain.errors import Refused, StoreFailing
 from kurir.domain.events import Dropped, Emit, JobAccepted, JobChanged, SubmitRefused, SubmitRepeated
 from kurir.domain.instant import Now
 from kurir.domain.job import BodyKind, Job, NewJob, State
+from kurir.domain.ledger import Drop, sentence
 from kurir.domain.peer import Peer
 from kurir.domain.policy import SECOND, OnDead, WhenFull
 from kurir.domain.submission import Submission
@@ -266,7 +267,7 @@ class Intake:
         for gone in (*result.cancelled, *result.dropped):
             self._emit(JobChanged(gone, State.PENDING, (self._clock.now() - gone.accepted_at) / 1000))
         for gone in result.dropped:
-            self._emit(Dropped(gone, "the queue was full"))
+            self._emit(Dropped(gone, sentence(Drop.QUEUE_FULL)))
         self._dispatcher.accepted(result.job, result.ready)
         if new.wall_not_before is not None:
             self._check_instant(new.wall_not_before, result.job.due_at)

@@ -1,17 +1,16 @@
-"""What people do: cancel, retry, edit, resolve, clear dead letters, pause, flush. Recorded before it is told."""
+"""What people do: cancel, retry, edit, resolve, pause, flush. Recorded before it is told."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
 from kurir.domain.errors import Refused
 from kurir.domain.events import Emit, Event, Events, JobChanged
 from kurir.domain.instant import Now
-from kurir.domain.job import ErrorKind, Job, Place, Reason, State
+from kurir.domain.job import Job, Place, Reason
 from kurir.domain.lifecycle import Step
 from kurir.domain.peer import Peer
 from kurir.domain.policy import SECOND
@@ -38,17 +37,6 @@ _ROUNDS = 5
 
 FLUSH_EVERY = 10 * SECOND
 """How often a user may flush their own jobs, in milliseconds."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeadFilter:
-    """Which dead letters a bulk action is about; None means any. `before`: wall milliseconds of their death."""
-
-    topic: str | None = None
-    destination: str | None = None
-    error_kind: str | None = None
-    before: int | None = None
-    owner: int | None = None
 
 
 class Operations:
@@ -104,9 +92,7 @@ class Operations:
                 if after.lease == job.lease and not await self._storage.caught_up():
                     break
                 continue
-            return await self._amend(
-                uid, peer, partial(amend.cancel, reason=Reason.REQUESTED, now=self._now(), keep_key=self._keep_key())
-            )
+            return await self._amend(uid, peer, self._cancel(peer))
         code = "disk_full" if self._storage.trouble == DISK_FULL else "storage_failing"
         raise Refused(code, "cannot cancel the job yet: the end of its attempt could not be written; it is tried again")
 
@@ -120,8 +106,7 @@ class Operations:
             job = await self._find(peer, uid)
             amend.require(job, Step.RESOLVE)
             if take == "server":
-                run = partial(amend.cancel, reason=Reason.REQUESTED, now=self._now(), keep_key=self._keep_key())
-                return await self._amend(uid, peer, partial(_as_seen, seen=job, run=run))
+                return await self._amend(uid, peer, partial(_as_seen, seen=job, run=self._cancel(peer)))
             if take not in ("device", "merged") or (take == "merged") != (value is not None):
                 detail = "cannot resolve the job: take is device, server, or merged with a value"
                 raise Refused("invalid", detail, field="take")
@@ -149,15 +134,6 @@ class Operations:
             raise
         await self._editor.drop_file(job.uid, job, change)
         return edited
-
-    async def dead_retry(self, peer: Peer, wanted: DeadFilter) -> int:
-        """Start every dead job of the filter again. Returns how many."""
-        return await self._each_dead(peer, wanted, partial(amend.retry, catalog=self._storage.catalog, now=self._now()))
-
-    async def dead_discard(self, peer: Peer, wanted: DeadFilter) -> int:
-        """Give every dead job of the filter up. Returns how many."""
-        run = partial(amend.cancel, reason=Reason.DISCARDED, now=self._now(), keep_key=self._keep_key())
-        return await self._each_dead(peer, wanted, run)
 
     async def flush(self, peer: Peer) -> None:
         """Forget backoff and breaker waits; never what a server asked for, rates, pauses or needs."""
@@ -227,10 +203,11 @@ class Operations:
             return run(tx, job)
 
         amended = await self._storage.promise(act)
-        self._amended(amended)
+        self.amended(amended)
         return amended.job
 
-    def _amended(self, amended: Amended) -> None:
+    def amended(self, amended: Amended) -> None:
+        """A job was changed by an action: tell, and let go what waited for it."""
         lane = amended.job.lane
         if amended.lane is not None and lane not in self._storage.catalog.by_id:
             self._storage.catalog.learn(lane, amended.lane)
@@ -242,29 +219,6 @@ class Operations:
             self.expires(amended.job)
         due = amended.job.due_at if amended.job.place is Place.WAITING else None
         self._dispatcher.gained(amended.ready, due)
-
-    async def _each_dead(self, peer: Peer, wanted: DeadFilter, run: Callable[..., Amended]) -> int:
-        """In chunks, each one transaction, so that others are not kept waiting."""
-        owner = peer.sees if peer.sees is not None else wanted.owner
-        found = look.JobFilter(
-            states=frozenset({State.DEAD}),
-            topic=wanted.topic,
-            destination=wanted.destination,
-            error_kind=ErrorKind(wanted.error_kind) if wanted.error_kind else None,
-            owner=owner,
-        )
-        newest = self._storage.catalog.last_id  # what comes, and dies, meanwhile is not chased
-        count, above = 0, 0
-        while True:
-            chunk = await self._reader.run(partial(look.dead_chunk, wanted=found, before=wanted.before, above=above))
-            ids = tuple(id_ for id_ in chunk.ids if id_ <= newest)
-            amended = await self._storage.promise(partial(_act_on, ids=ids, run=run))
-            for each in amended:
-                self._amended(each)
-            count += len(amended)
-            if chunk.above is None or chunk.above >= newest:
-                return count
-            above = chunk.above
 
     async def _flush_lane(self, lane: int) -> int:
         lanes, count = await self._storage.promise(partial(amend.flush_lane, lane=lane, now=self._now()))
@@ -280,11 +234,12 @@ class Operations:
     def _paused(self, kind: str) -> set[str]:
         return self._gates.paused_topics if kind == "topic" else self._gates.paused_destinations
 
+    def _cancel(self, peer: Peer) -> Callable[..., Amended]:
+        keep_key = self._gates.registry.retention.keys
+        return partial(amend.cancel, reason=Reason.REQUESTED, now=self._now(), keep_key=keep_key, by=peer.uid)
+
     def _now(self) -> Now:
         return Now(self._clock.now(), self._clock.wall())
-
-    def _keep_key(self) -> int:
-        return self._gates.registry.retention.keys
 
 
 def _as_seen(tx: Tx, job: Job, seen: Job, run: Callable[..., Amended]) -> Amended:
@@ -299,7 +254,3 @@ def _version(job: Job) -> tuple[object, ...]:
     """What an attempt or another edit changes."""
     request = (job.target, job.content_type, job.headers, job.body_kind, job.digest, job.priority, job.expires_at)
     return (job.state, job.attempts, job.key, *request)
-
-
-def _act_on(tx: Tx, ids: tuple[int, ...], run: Callable[..., Amended]) -> list[Amended]:
-    return [run(tx, job) for job in amend.dead_jobs(tx, ids)]

@@ -10,8 +10,9 @@ from kurir.domain.errors import Refused
 from kurir.domain.health import Standing
 from kurir.domain.instant import Now
 from kurir.domain.job import BodyKind, ErrorKind, Job, JobError, Place, Reason
+from kurir.domain.ledger import Drop
 from kurir.domain.lifecycle import Step, after
-from kurir.store import lines
+from kurir.store import ledger, lines
 from kurir.store.catalog import Catalog, LaneKey
 from kurir.store.end import account, end_row, remember_key
 from kurir.store.insert import Room, require_growth
@@ -50,13 +51,18 @@ def require(job: Job, step: Step) -> None:
         raise Refused("wrong_state", f"cannot {step.value} the job: it is {job.state}", state=job.state.value)
 
 
-def cancel(tx: Tx, job: Job, reason: Reason, now: Now, keep_key: int) -> Amended:
-    """End a job that is not in flight. A cancelled one stays as it is."""
+def cancel(tx: Tx, job: Job, reason: Reason, now: Now, keep_key: int, by: int | None = None) -> Amended:
+    """End a job that is not in flight. A cancelled one stays as it is.
+
+    `by`: the uid of who wants it; that somebody gave up what needed a person is in the ledger.
+    """
     if job.place is Place.CANCELLED:
         return Amended(job, job)
     require(job, Step.DISCARD if reason is Reason.DISCARDED else Step.CANCEL)
     ready = end_row(tx, job, Place.CANCELLED, now, reason=reason)
     remember_key(tx, job.id, now.device + keep_key)
+    if not job.place.live:
+        ledger.record(tx, ledger.Dropped.of(job, by), Drop.DISCARDED, now.wall)
     ended = replace(
         job, place=Place.CANCELLED, reason=reason, ended_at=now.device, wall_ended=now.wall, wall_updated=now.wall
     )
@@ -144,6 +150,8 @@ def edit(tx: Tx, job: Job, change: Edit, room: Room, catalog: Catalog, now: Now)
     )  # fmt: skip
     if tx.conn.execute(_SQL["edit"], row).rowcount != 1:
         raise Refused("wrong_state", "cannot edit the job: it has just changed", state=job.state.value)
+    if change.new_key is not None:
+        tx.conn.execute(_SQL["insert_edit"], (job.id, now.wall, job.wire_key))
     if change.body_changed:
         tx.conn.execute(_SQL["delete_body"], (job.id,))
         if change.body is not None and change.body_kind is BodyKind.INLINE:

@@ -16,8 +16,9 @@ from msgspec.structs import replace
 from kurir.domain.errors import Refused
 from kurir.domain.instant import Now
 from kurir.domain.job import Job, NewJob, Place, Reason
+from kurir.domain.ledger import Drop
 from kurir.domain.policy import Limits
-from kurir.store import lines
+from kurir.store import ledger, lines
 from kurir.store.catalog import Catalog
 from kurir.store.end import cancel_row
 from kurir.store.rows import headers_to, readable, with_columns
@@ -115,11 +116,10 @@ def _insert_among_others(tx: Tx, new: NewJob, room: Room, catalog: Catalog, wire
 def _drop(tx: Tx, new: NewJob, dropped: list[Job]) -> set[int]:
     """Older jobs give way, and the ledger says so. Returns the lanes that gained a ready job."""
     ready: set[int] = set()
-    now, why = Now(new.accepted_at, new.wall_created), "the queue was full"
+    now = Now(new.accepted_at, new.wall_created)
     for job in dropped:
         ready |= cancel_row(tx, job, Reason.DROPPED, now)
-        row = (new.wall_created, job.uid, job.owner, job.topic, job.key, why)
-        tx.conn.execute(_TABLES["insert_dropped"], row)
+        ledger.record(tx, ledger.Dropped.of(job), Drop.QUEUE_FULL, now.wall)
     return ready
 
 

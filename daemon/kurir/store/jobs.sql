@@ -208,6 +208,11 @@ WHERE id = ? AND state = ?;
 -- The time in which it could be tried is kept: it was measured against the lane that the job leaves.
 UPDATE jobs SET lane = ?, open_base = ? WHERE id = ?;
 
+-- name: insert_edit
+-- The key that a request had before it was changed.
+INSERT INTO edits (job, n, wall_at, key)
+SELECT ?1, coalesce((SELECT max(n) FROM edits WHERE job = ?1), 0) + 1, ?2, ?3;
+
 -- name: done_by_uid
 SELECT 1 FROM jobs WHERE uid = ? AND owner = ? AND state = 5;
 

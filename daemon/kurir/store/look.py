@@ -1,4 +1,4 @@
-"""What people look at: jobs in pages, one job with all that belongs to it, dead letters by cause.
+"""What people look at: jobs in pages, and one job with all that belongs to it.
 
 Every function runs on a read-only connection, reads a bounded number of rows and returns domain values, so that no
 question, however rare its answer in a queue of a million, holds a snapshot for long.
@@ -25,7 +25,6 @@ SCANNED = 5_000
 """Rows that one call looks at; a rare filter goes on from the cursor."""
 ATTEMPTS = 1_000
 PARENTS = 100
-CAUSES_SCANNED = 100_000
 LEASED_COUNTED = 100_000
 _NEWEST = (1 << 63) - 1
 _CURSOR_BYTES = 8
@@ -54,7 +53,7 @@ class Page:
 
 def jobs(conn: sqlite3.Connection, wanted: JobFilter, limit: int, cursor: str | None = None) -> Page:
     """A page of jobs. Raises Refused (`invalid`) for a cursor that is none of ours."""
-    below = _NEWEST if cursor is None else _position(cursor)
+    below = _NEWEST if cursor is None else position(cursor)
     places = [p for p in Place if wanted.states is None or p.state in wanted.states]
     variant = _INDEXED.get(places[0], "") if len(places) == 1 else ""
     row = conn.execute(_SQL["floor" + variant], (below, SCANNED - 1)).fetchone()
@@ -73,7 +72,7 @@ def jobs(conn: sqlite3.Connection, wanted: JobFilter, limit: int, cursor: str | 
     else:
         following = floor
     found = tuple(job for job in map(readable, rows) if job is not None)
-    return Page(found, None if following is None else _cursor(following))
+    return Page(found, None if following is None else cursor_of(following))
 
 
 def _columns(wanted: JobFilter) -> dict[str, object]:
@@ -86,11 +85,13 @@ def _columns(wanted: JobFilter) -> dict[str, object]:
     }
 
 
-def _cursor(id_: int) -> str:
+def cursor_of(id_: int) -> str:
+    """The place in a list to go on from."""
     return base64.urlsafe_b64encode(id_.to_bytes(_CURSOR_BYTES)).decode().rstrip("=")
 
 
-def _position(cursor: str) -> int:
+def position(cursor: str) -> int:
+    """The opposite. Raises Refused `invalid`."""
     try:
         raw = base64.b64decode(cursor + "=", altchars=b"-_", validate=True)
     except (binascii.Error, ValueError):
@@ -146,6 +147,20 @@ def attempts(conn: sqlite3.Connection, id_: int) -> tuple[AttemptSeen, ...]:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class EditSeen:
+    """A change of a job's request. `key`: what it had before; None: the job's id."""
+
+    wall_at: int
+    key: str | None
+
+
+def edits(conn: sqlite3.Connection, id_: int) -> tuple[EditSeen, ...]:
+    """The last changes of a job's request, oldest first."""
+    rows = conn.execute(_SQL["edits"], (id_, ATTEMPTS)).fetchall()
+    return tuple(EditSeen(wall_at, key) for wall_at, key in reversed(rows))
+
+
 def _error(text: str | None) -> JobError | None:
     try:
         return error_from(text)
@@ -188,61 +203,6 @@ def key_record(conn: sqlite3.Connection, key: str, owner: int, topic: str) -> Ke
     """The job that an owner's key in a topic stands for, also after the job was removed."""
     row = conn.execute(_SQL["key"], (key, owner, topic)).fetchone()
     return None if row is None else KeyRecord(row[0], row[1], None if row[2] is None else Place(row[2]))
-
-
-@dataclass(frozen=True, slots=True)
-class Cause:
-    """So many dead letters of one topic and destination died of the same kind of error."""
-
-    topic: str
-    destination: str
-    kind: ErrorKind
-    count: int
-
-
-@dataclass(frozen=True, slots=True)
-class Causes:
-    """Dead letters by cause, the most frequent first. Not `complete`: older ones were not counted."""
-
-    causes: tuple[Cause, ...]
-    complete: bool
-
-
-def dead_causes(conn: sqlite3.Connection, owner: int | None, scanned: int = CAUSES_SCANNED) -> Causes:
-    """Why jobs are dead, so that a person can act on a cause instead of on a thousand jobs."""
-    counts: Counter[tuple[str, str, ErrorKind]] = Counter()
-    seen = 0
-    for topic, destination, text in conn.execute(_SQL["dead_causes"], {"owner": owner, "limit": scanned}):
-        seen += 1
-        error = _error(text)
-        counts[topic, destination, ErrorKind.CORRUPT if error is None else error.kind] += 1
-    causes = tuple(Cause(*cause, count) for cause, count in counts.most_common())
-    return Causes(causes, seen < scanned)
-
-
-@dataclass(frozen=True, slots=True)
-class Chunk:
-    """Ids of some dead jobs, oldest first. `above`: where the next chunk goes on; None at the end."""
-
-    ids: tuple[int, ...]
-    above: int | None
-
-
-def dead_chunk(
-    conn: sqlite3.Connection, wanted: JobFilter, *, before: int | None = None, above: int = 0, limit: int = 200
-) -> Chunk:
-    """The next dead jobs that a bulk action is about. `before`: those that died earlier (wall-clock milliseconds).
-
-    Ids that died after the first chunk was read may be among them; a bulk action that must not chase its own tail
-    passes `before`.
-    """
-    row = conn.execute(_SQL["dead_ceiling"], (above, SCANNED - 1)).fetchone()
-    ceiling = _NEWEST if row is None else row[0]
-    parameters = {"above": above, "ceiling": ceiling, "before": before, "limit": limit, **_columns(wanted)}
-    ids = tuple(id_ for (id_,) in conn.execute(_SQL["dead_ids"], parameters))
-    if len(ids) == limit:
-        return Chunk(ids, ids[-1])
-    return Chunk(ids, None if row is None else ceiling)
 
 
 def oldest_live(conn: sqlite3.Connection, lanes: Iterable[int]) -> dict[int, tuple[int, int]]:

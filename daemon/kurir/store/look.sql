@@ -52,6 +52,10 @@ SELECT status, headers, body, truncated FROM results WHERE job = ?;
 -- The last attempts of a job, newest first.
 SELECT n, wall_at, duration, verdict, status, error, key FROM attempts WHERE job = ? ORDER BY n DESC LIMIT ?;
 
+-- name: edits
+-- The last changes of a job's request, newest first.
+SELECT wall_at, key FROM edits WHERE job = ? ORDER BY n DESC LIMIT ?;
+
 -- name: before_in_line
 -- Who stands at the head of a line, if that is before a job.
 SELECT uid, state FROM jobs INDEXED BY jobs_line WHERE line = ? AND holds_line = 1 AND id < ? ORDER BY id LIMIT 1;
@@ -63,23 +67,6 @@ WHERE s.child = ? LIMIT ?;
 
 -- name: key
 SELECT uid, job, state FROM keys WHERE key = ? AND owner = ? AND topic = ?;
-
--- name: dead_causes
--- The newest dead letters; grouped by the caller.
-SELECT topic, destination, last_error FROM jobs INDEXED BY jobs_dead
-WHERE state = 6 AND (:owner IS NULL OR owner = :owner) ORDER BY id DESC LIMIT :limit;
-
--- name: dead_ceiling
--- Where a chunk of dead letters ends.
-SELECT id FROM jobs INDEXED BY jobs_dead WHERE state = 6 AND id > ? ORDER BY id LIMIT 1 OFFSET ?;
-
--- name: dead_ids
--- A chunk of dead letters for one action on all of them, oldest first.
-SELECT id FROM jobs INDEXED BY jobs_dead WHERE state = 6 AND id > :above AND id <= :ceiling
-    AND (:owner IS NULL OR owner = :owner) AND (:topic IS NULL OR topic = :topic)
-    AND (:destination IS NULL OR destination = :destination)
-    AND (:error IS NULL OR substr(last_error, 1, length(:error)) = :error)
-    AND (:before IS NULL OR wall_ended < :before) ORDER BY id LIMIT :limit;
 
 -- name: oldest_live
 SELECT wall_created, accepted_at FROM jobs INDEXED BY jobs_live WHERE lane = ? AND state <= 4 ORDER BY id LIMIT 1;

@@ -13,8 +13,9 @@ from typing import NamedTuple
 
 from kurir.domain.instant import Now
 from kurir.domain.job import BodyKind, Place
+from kurir.domain.ledger import Drop
 from kurir.domain.policy import MIB, Retention
-from kurir.store import lines
+from kurir.store import ledger, lines
 from kurir.store.catalog import Catalog
 from kurir.store.end import account
 from kurir.store.statements import load
@@ -22,12 +23,10 @@ from kurir.store.tx import ACCEPTED, IMPORTED, PRUNED, Tally, Tx
 
 _SQL = load("prune")
 _JOBS = load("jobs")
-_TABLES = load("tables")
 AT_ONCE = 200
 ENDED_BYTES = 128 * MIB
 """Bytes that done jobs may hold, and cancelled ones likewise, however young they are."""
 
-DROPPED_KEPT = 100_000
 KEPT_PAGES = 1024
 """So many free pages are never given back: the next jobs need them."""
 
@@ -163,6 +162,12 @@ class _Ended(NamedTuple):
     digest: bytes
     wire_key: str | None
     ended_at: int
+    destination: str
+    error: str | None
+
+    @property
+    def key(self) -> str:
+        return self.wire_key or str(uuid.UUID(bytes=self.uid))
 
 
 @dataclass(slots=True)
@@ -188,24 +193,23 @@ class _Step:
             count, size = count - 1, size - ended.cost
         self._delete(gone)
         for ended in gone:
-            self._follow(ended, place, "it was dead for too long" if ended.ended_at <= over else "too many are dead")
+            self._follow(ended, place, Drop.DEAD_TOO_LONG if ended.ended_at <= over else Drop.TOO_MANY_DEAD)
         self.more = self.more or len(gone) == limit
 
     def _delete(self, gone: list[_Ended]) -> None:
         if gone:
             ids = "[" + ",".join(str(ended.id) for ended in gone) + "]"
-            for table in ("delete_jobs", "delete_bodies", "delete_results", "delete_attempts"):
+            for table in ("delete_jobs", "delete_bodies", "delete_results", "delete_attempts", "delete_edits"):
                 self.tx.conn.execute(_SQL[table], (ids,))
 
-    def _follow(self, ended: _Ended, place: Place, why: str) -> None:
+    def _follow(self, ended: _Ended, place: Place, why: Drop) -> None:
         """What follows from the end of a row: its key answers for it, whoever waited is let go, the books say so."""
         run = self.tx.conn.execute
         if ended.wire_key is not None:  # only a key that a client chose is remembered
             run(_SQL["key_pruned"], (place, ended.ended_at + self.retention.keys, ended.id))
         if place is Place.DEAD:
             run(_JOBS["delete_child"], (ended.id,))
-            key = ended.wire_key or str(uuid.UUID(bytes=ended.uid))
-            run(_TABLES["insert_dropped"], (self.now.wall, ended.uid, ended.owner, ended.topic, key, why))
+            ledger.record(self.tx, _dropped(ended), why, self.now.wall)
             # Who comes after it, or stands behind it in its line, would wait for ever.
             self.result.ready |= lines.freed(self.tx, ended.id, ended.line, Place.CANCELLED, self.now.device)
         if ended.body_kind == BodyKind.FILE:
@@ -224,7 +228,7 @@ class _Step:
             gone = run(_SQL["forget_keys"], (_FAR, min(excess, limit - self.result.keys))).rowcount
             keys.forgot(gone)
             self.result.keys += gone
-        trimmed = run(_SQL["trim_dropped"], (DROPPED_KEPT, limit)).rowcount
+        trimmed = ledger.trim(self.tx, limit)
         self.more = self.more or max(self.result.keys, trimmed) >= limit
 
     def lanes(self, catalog: Catalog) -> None:
@@ -256,3 +260,15 @@ class _Step:
         if row is not None:
             due.append(row[0])
         self.result.next_due = min(due, default=None)
+
+
+def _dropped(ended: _Ended) -> ledger.Dropped:
+    return ledger.Dropped(
+        uid=ended.uid,
+        owner=ended.owner,
+        topic=ended.topic,
+        destination=ended.destination,
+        key=ended.key,
+        cost=ended.cost,
+        error=ended.error,
+    )

@@ -2,7 +2,8 @@
 
 -- name: prunable
 -- Ended jobs of one state, the first to go first.
-SELECT id, uid, owner, topic, lane, line, cost, size, body_kind, digest, wire_key, ended_at FROM jobs INDEXED BY jobs_ended
+SELECT id, uid, owner, topic, lane, line, cost, size, body_kind, digest, wire_key, ended_at,
+    destination, last_error FROM jobs INDEXED BY jobs_ended
 WHERE state = ? AND state >= 5 ORDER BY ended_at LIMIT ?;
 
 -- name: first_ended
@@ -21,6 +22,9 @@ DELETE FROM results WHERE job IN (SELECT value FROM json_each(?));
 -- name: delete_attempts
 DELETE FROM attempts WHERE job IN (SELECT value FROM json_each(?));
 
+-- name: delete_edits
+DELETE FROM edits WHERE job IN (SELECT value FROM json_each(?));
+
 -- name: key_pruned
 -- The key outlives its job, and answers for it until it is forgotten.
 UPDATE keys SET state = ?, forget_at = coalesce(forget_at, ?) WHERE job = ?;
@@ -36,9 +40,6 @@ ORDER BY forget_at LIMIT 1;
 -- name: count_keys
 -- Keys that outlived their jobs. It reads one small index; the caller asks seldom.
 SELECT count(*) FROM keys INDEXED BY keys_forget WHERE forget_at IS NOT NULL AND state IS NOT NULL;
-
--- name: trim_dropped
-DELETE FROM dropped WHERE id IN (SELECT id FROM dropped WHERE id <= (SELECT max(id) FROM dropped) - ? ORDER BY id LIMIT ?);
 
 -- name: lane_live
 SELECT 1 FROM jobs INDEXED BY jobs_live WHERE lane = ? AND state <= 4 LIMIT 1;

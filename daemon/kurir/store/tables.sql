@@ -39,9 +39,6 @@ INSERT INTO keys (key, owner, topic, destination, job, uid, digest) VALUES (?, ?
 -- The time of remembering starts when the job has ended.
 UPDATE keys SET forget_at = ? WHERE job = ?;
 
--- name: insert_dropped
-INSERT INTO dropped (wall_at, uid, owner, topic, key, why) VALUES (?, ?, ?, ?, ?, ?);
-
 -- name: pauses
 SELECT kind, name FROM pauses;
 

@@ -15,7 +15,7 @@ from kurir.store.end import account
 from kurir.store.rescue import Rescue, Row
 from kurir.store.rows import error_to
 from kurir.store.statements import load
-from kurir.store.tx import ACCEPTED, IMPORTED, LIVE, PRUNED, SALVAGE_LOST
+from kurir.store.tx import ACCEPTED, DROPPED, IMPORTED, LIVE, PRUNED, SALVAGE_LOST
 
 _SQL = load("salvage")
 _TABLES = load("tables")
@@ -29,6 +29,7 @@ _BY_KEY = {
     "holds": ("destination", "hold"),
     "degraded": ("reason",),
     "successions": ("parent", "child"),
+    "edits": ("job", "n"),
     "keys": ("key", "owner", "topic"),
 }
 _CARVED_LATER = ("lanes", "results", "dropped", "attempts", "keys", "tally", "holds", "bodies")
@@ -229,7 +230,9 @@ class Transplant:
     def _enter(self, rows: Iterable[Row]) -> None:
         """Take over totals; of two versions the one in which more had happened."""
         for topic, owner, kind, jobs, size in rows:
-            if [type(v) for v in (topic, owner, kind, jobs, size)] == [str, int, str, int, int] and kind in _KINDS:
+            if [type(v) for v in (topic, owner, kind, jobs, size)] == [str, int, str, int, int] and (
+                kind in _KINDS or kind.startswith(DROPPED)
+            ):
                 known = self._books.get((topic, owner, kind), (0, 0))
                 self._books[topic, owner, kind] = max(known, (jobs, size))
 
@@ -243,6 +246,9 @@ class Transplant:
         for topic, owner in sorted({(topic, owner) for topic, owner, _ in (*self._books, *here)}):
             old = {k: self._books.get((topic, owner, k), (0, 0)) for k in (ACCEPTED, IMPORTED, PRUNED, SALVAGE_LOST)}
             now = {k: here.get((topic, owner, k), (0, 0)) for k in _KEPT}
+            dropped = {
+                k: v for (t, o, k), v in self._books.items() if (t, o) == (topic, owner) and k.startswith(DROPPED)
+            }
             missing = old[ACCEPTED][0] + old[IMPORTED][0] - old[PRUNED][0] - sum(n for n, _ in now.values())
             fresh = missing - old[SALVAGE_LOST][0]
             if fresh < 0:  # the old totals are incomplete: what is here did come in
@@ -250,7 +256,7 @@ class Transplant:
             else:
                 old[SALVAGE_LOST] = (missing, old[SALVAGE_LOST][1])
                 lost += fresh
-            rows = [(topic, owner, kind, n, size) for kind, (n, size) in {**old, **now}.items() if n or size]
+            rows = [(topic, owner, kind, n, size) for kind, (n, size) in {**old, **now, **dropped}.items() if n or size]
             self._new.executemany(_TABLES["add_tally"], rows)
         return sum(n for n, _ in here.values()), lost
 

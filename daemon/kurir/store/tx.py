@@ -14,6 +14,8 @@ ACCEPTED = "accepted"
 IMPORTED = "imported"
 PRUNED = "pruned"
 SALVAGE_LOST = "salvage_lost"
+DROPPED = "dropped."
+"""How the kinds begin that count dropped jobs, by reason. They stand beside the others, in no sum with them."""
 _KEPT = frozenset({LIVE, "dead", "conflict"})
 _NONE = (0, 0)
 
@@ -25,6 +27,7 @@ class Tally:
 
     Kinds are `accepted`, `imported`, `live`, the names of the ended states, `pruned` and `salvage_lost`;
     accepted + imported = live + done + dead + conflict + cancelled + pruned + salvage_lost, per topic and owner.
+    Beside them `dropped.REASON` counts entries of the ledger.
     """
 
     def __init__(self, rows: Iterable[tuple[str, int, str, int, int]] = ()) -> None:

@@ -33,6 +33,7 @@ from kurir.client import NOTHING, Body, Client, EditOptions, Invalid, Job, Kurir
 @click.option("--expires-in", metavar="DURATION", help="Dead if not delivered by then.")
 @click.option("--keep-key", is_flag=True, help="Keep the idempotency key (only if no attempt reached the wire).")
 @click.option("--accept-duplicate", is_flag=True, help="Edit although the server may have received it already.")
+@click.option("--retry", is_flag=True, help="Send a dead job again once it is edited.")
 @click.option("--yes", "-y", is_flag=True, help="Do not ask.")
 @session_options
 @pass_session
@@ -44,6 +45,7 @@ def edit(
     data: str | None,
     text: bool,
     yes: bool,
+    retry: bool,
     keep_key: bool,
     accept_duplicate: bool,
     **given: Any,
@@ -51,7 +53,8 @@ def edit(
     """Change a job that waits, is dead or in conflict.
 
     Without an option that says what to change, the payload opens in $VISUAL or $EDITOR; the difference is shown, and
-    sent when you agree. A changed request gets a new idempotency key. A dead job still needs kurirctl retry.
+    sent when you agree. A changed request gets a new idempotency key. A dead job still needs --retry, or kurirctl
+    retry.
     """
     options: EditOptions = {**submit_options(given)}  # type: ignore[typeddict-item] # a subset of its names
     if keep_key:
@@ -68,15 +71,20 @@ def edit(
             if edited is None:
                 return exits.Exit.OK
             job = edited
-    _say_edited(session, job)
+        key = job.get("idempotency_key")
+        if retry and job.state == "dead":
+            job = client.retry(job_id)
+    _say_edited(session, job, key)
     return exits.Exit.OK
 
 
-def _say_edited(session: Session, job: Job) -> None:
+def _say_edited(session: Session, job: Job, key: object) -> None:
     if session.json:
         screen.say_document(job)
         return
     screen.say(f"{printable(job.id)}  {printable(job.state)}")
+    if isinstance(key, str):
+        screen.note(f"its idempotency key is {printable(key)}; kurirctl show tells those before")
     if job.state == "dead":
         screen.note("it is still dead: kurirctl retry sends it")
 

@@ -19,6 +19,7 @@ from kurir.client import Client, Job, KurirProblem
 PREVIEW_FETCHED = 64 * 1024  # bytes; a larger payload is not fetched to show its beginning
 PREVIEW_LINES = 20
 PREVIEW_CHARACTERS = 2_000
+_FOR_A_PERSON = ("dead", "conflict")
 
 
 @click.command(short_help="Show all about a job.")
@@ -53,6 +54,8 @@ def _say_job(client: Client, job: Job) -> None:
     if isinstance(attempts, list) and attempts:
         screen.say()
         _attempts_table(attempts, now)
+    if job.state in _FOR_A_PERSON:
+        _section("request", _request_lines(client, job, now))
     if job.get("size"):
         _section("payload", _payload_lines(client, job))
     if isinstance(job.get("result"), Mapping):
@@ -64,6 +67,22 @@ def _section(title: str, lines: Iterator[str]) -> None:
     screen.say(screen.colour(title, "bold"))
     for line in lines:
         screen.say(f"  {line}".rstrip())
+
+
+def _request_lines(client: Client, job: Job, now: datetime) -> Iterator[str]:
+    """What is sent besides the payload, and the keys that edits have replaced."""
+    try:
+        request = client.request(job.id)
+    except KurirProblem as error:
+        yield printable(error.detail)
+        return
+    yield f"{printable(request.get('method', '-'))} {printable(request.get('target') or '(as configured)')}"
+    headers = request.get("headers")
+    for name, value in headers.items() if isinstance(headers, Mapping) else ():
+        yield f"{printable(name)}: {printable(value)}"
+    for edit in request.get("edits") or ():
+        if isinstance(edit, Mapping):
+            yield f"edited {relative(edit.get('at'), now)}; its key was {printable(edit.get('idempotency_key', '-'))}"
 
 
 def _payload_lines(client: Client, job: Job) -> Iterator[str]:
