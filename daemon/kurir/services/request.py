@@ -140,7 +140,7 @@ def _headers(job: Job, destination: Destination, of_topic: Mapping[str, str], fi
     headers: list[tuple[str, str]] = []
     if job.headers:
         headers += [
-            # In what a client wrote a reference is literal text, unless the URL is the job's: then it is the owner's own.
+            # In what a client wrote a reference is literal text; with a URL of its own it is the secret of its owner.
             (name, fill(value) if "{secret:" in value and (destination.adhoc or of_topic.get(name) == value) else value)
             for name, value in job.headers
             if name.lower() not in present
