@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from typing import BinaryIO, Final
@@ -27,7 +28,7 @@ _encode = msgspec.json.Encoder().encode
 NO_HEADERS: Final[Mapping[str, str]] = {}
 
 
-class Answer:
+class Answer(ABC):
     """The answer to one request: what aiohttp asks of a response, without being one of its own.
 
     `written` is called when the last byte has been handed to the connection.
@@ -47,9 +48,9 @@ class Answer:
         self.keep_alive = request.keep_alive
         await self.write(request, transport)
 
+    @abstractmethod
     async def write(self, request: BaseRequest, transport: asyncio.Transport) -> None:
         """Write all of it."""
-        raise NotImplementedError
 
     async def write_eof(self) -> None:
         """Nothing is left to write."""

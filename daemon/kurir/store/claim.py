@@ -172,7 +172,9 @@ class _Claiming:
             if not (self._expired(job) or self._steps_aside(job) or self._unwanted(job)):
                 self._lease(job, row[WIDTH])
         leased = self.result.claimed[before:]
-        if leased:
+        if len(leased) == 1:
+            self.tx.conn.execute(_SQL["lease_one"], (self.lease, self.now.wall, leased[0].job.id))
+        elif leased:
             ids = "[" + ",".join(str(claimed.job.id) for claimed in leased) + "]"
             self.tx.conn.execute(_SQL["lease"], (self.lease, self.now.wall, ids))
         return len(leased)
