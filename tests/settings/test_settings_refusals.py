@@ -319,6 +319,8 @@ OTHERS = [
     (ORDERS + "[schedules.a]\ntopic = 'orders'\nevery = '9s'\n", "schedules.a.every", "too often"),
     (ORDERS + "[schedules.a]\ntopic = 'orders'\ncron = '* * * *'\n", "schedules.a.cron", "five fields"),
     (ORDERS + "[schedules.a]\ntopic = 'orders'\ncron = '* * * * ;'\n", "schedules.a.cron", "five fields"),
+    (ORDERS + "[schedules.a]\ntopic = 'orders'\ncron = '61 * * * *'\n", "schedules.a.cron", "Bad minute"),
+    (ORDERS + "[schedules.a]\ntopic = 'orders'\ncron = '0 0 30 2 *'\n", "schedules.a.cron", "not a cron"),
     (ORDERS + "[schedules.a]\ntopic='orders'\nevery='1m'\ntimezone='Mars/X'\n", "schedules.a.timezone", "no such time"),
     (ORDERS + "[schedules.a]\ntopic='orders'\nevery='1m'\ntimezone='../x'\n", "schedules.a.timezone", "no such time"),
     (ORDERS + "[schedules.a]\ntopic='orders'\nevery='1m'\npayload='{'\n", "schedules.a.payload", "not valid JSON"),

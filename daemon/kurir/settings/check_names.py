@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import json
 import re
-import zoneinfo
 
 from kurir.domain.hours import Hours
+from kurir.system.timezone import zone
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
 # With what directory services put into names: user@realm, REALM\user, machine$.
 _PERSON = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@+\\-]{0,127}\$?")
 _INTERFACE = re.compile(r"[^\s/:\x00-\x1f\x7f]{1,15}")
-_CRON_FIELD = re.compile(r"[0-9A-Za-z*/,#-]{1,256}")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,255}")
 _ADHOC = "adhoc"
 _OUTBOX = "outbox:"
@@ -70,21 +69,12 @@ def hours_fault(text: str) -> str:
     return ""
 
 
-def cron_fault(text: str) -> str:
-    """Why it has not the shape of a cron expression. Its values are checked by whoever computes its next instant."""
-    fields = text.split()
-    if len(fields) != 5 or not all(_CRON_FIELD.fullmatch(part) for part in fields):
-        return 'it is not a cron expression; five fields are needed, such as "*/15 * * * *"'
-    return ""
-
-
 def timezone_fault(text: str) -> str:
     """Why it is no time zone of this system."""
     try:
-        if text:
-            zoneinfo.ZoneInfo(text)
-    except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):
-        return "this system has no such time zone; use a name such as Asia/Jakarta, and install tzdata"
+        zone(text)
+    except ValueError as fault:
+        return str(fault)
     return ""
 
 

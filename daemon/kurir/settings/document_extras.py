@@ -24,7 +24,9 @@ class ScheduleTable(msgspec.Struct, frozen=True, kw_only=True):
     overlap: Annotated[
         Literal["skip", "queue"], Meta(description="What a run does while the last one is not finished.")
     ] = "skip"
-    spread: Annotated[Duration, Meta(description="Each run is delayed by a random part of this.")] = Duration("0s")
+    spread: Annotated[
+        Duration, Meta(description="Each run is delayed by a part of this that is this device's own, always the same.")
+    ] = Duration("0s")
 
 
 class ChangesTable(msgspec.Struct, frozen=True, kw_only=True):

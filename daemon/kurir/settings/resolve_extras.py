@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Container, Mapping
 from types import MappingProxyType
 
-from kurir.domain.policy import SECOND, ChangesFeed, Collection, Destination, Schedule, Topic
+from kurir.domain.cron import cron_fault
+from kurir.domain.policy import ChangesFeed, Collection, Destination, Schedule, Topic
+from kurir.domain.schedule import MOST_OFTEN
 from kurir.settings.check_headers import token_fault
-from kurir.settings.check_names import cron_fault, json_fault, name_fault, pointer_fault, timezone_fault
+from kurir.settings.check_names import json_fault, name_fault, pointer_fault, timezone_fault
 from kurir.settings.check_urls import path_fault
 from kurir.settings.document_extras import ChangesTable, ResourceTable, ScheduleTable
 from kurir.settings.problems import Scope
 from kurir.settings.secret_references import any_reference_fault, reference_fault
 
-MOST_OFTEN = 10 * SECOND
 _ID = "{id}"
 
 
