@@ -298,6 +298,7 @@ class Program:
             access=settings.access,
             limits=settings.limits,
             retention=settings.retention,
+            schedules=settings.schedules,
         )
 
     def _conditions(self) -> Conditions:

@@ -31,6 +31,7 @@ PLAIN = {"priority", "max_attempts", "urgency", "correlation_id", "idempotency_k
 """Members of a submit that have no grammar of their own, and one that there is not."""
 SELDOM = {"acknowledge", "resolve_job", "put_secret"}
 """Nothing that succeeds comes about by chance."""
+SCHEDULE = {"topic": "orders", "every": "1h"}
 NEED_A_TOKEN = {endpoint.name for endpoint in ENDPOINTS if "{token}" in endpoint.path}
 SUCCEED = {endpoint.name for endpoint in ENDPOINTS} - ENDLESS - NEED_A_TOKEN - SELDOM
 # Full, failing or stopped is no defect, but nothing of it holds here: every 5xx would be one.
@@ -87,6 +88,8 @@ def _tame(case: Any, job: str) -> None:
         payload = {name: case.body[name] for name in ("payload", "body_text") if name in case.body}
         case.body = {name: case.body[name] for name in PLAIN & case.body.keys()}
         case.body |= {"topic": "orders", **dict([payload.popitem()] if payload else [])}
+    if isinstance(case.body, dict) and case.path == "/v1/schedules/{id}":
+        case.body = {name: case.body[name] for name in PLAIN & case.body.keys() - {"idempotency_key"}} | SCHEDULE
 
 
 def _fuzz(path: Path, name: str) -> Counter[int]:
@@ -104,6 +107,7 @@ def _fuzz(path: Path, name: str) -> Counter[int]:
     def ask(case: Any) -> None:
         job = session.post("http://kurir/v1/jobs", json={"topic": "orders", "payload": 1}).json()
         session.put("http://kurir/v1/secrets/orders", json={"value": "v", "origins": ["https://h"]})
+        session.put(f"http://kurir/v1/schedules/{job['id']}", json=SCHEDULE)
         _tame(case, job["id"])
         response = case.call(base_url="http://kurir", session=session, timeout=20)
         case.validate_response(response, checks=CHECKS)

@@ -24,6 +24,8 @@ from support.control import Control, calling, control
 from support.engine import registry
 from support.users import MEMBER, OTHER, OWNER, User, needs_root
 
+SCHEDULE = {"topic": "orders", "every": "1h"}
+
 
 @pytest.fixture
 async def served() -> AsyncIterator[Control]:
@@ -58,6 +60,7 @@ def _request(endpoint: Endpoint, job: str) -> tuple[str, str, Any]:
         "backup": {"name": "b"},
         "extend_lease": {"lease": "60s"},
         "put_secret": {"value": "v", "origins": ["https://h"]},
+        "put_schedule": SCHEDULE,
     }
     return endpoint.verb, path, bodies.get(endpoint.name, {} if endpoint.takes else None)
 
@@ -66,6 +69,7 @@ def _request(endpoint: Endpoint, job: str) -> tuple[str, str, Any]:
 @pytest.mark.parametrize("endpoint", ENDPOINTS, ids=lambda endpoint: endpoint.name)
 async def test_every_endpoint_asks_who_asks(served: Control, owner: User, other: User, endpoint: Endpoint) -> None:
     _, job = await owner.ask("POST", "/v1/jobs", {"topic": "orders"})
+    assert (await owner.ask("PUT", f"/v1/schedules/{job['id']}", SCHEDULE))[0] == 201
     request = _request(endpoint, job["id"])
     of_other, document = await other.ask(*request)
     of_owner, _ = await owner.ask(*request)

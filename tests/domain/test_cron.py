@@ -99,7 +99,8 @@ def test_the_latest_slot_of_ten_years_is_found_without_walking_through_them() ->
 @pytest.mark.parametrize(
     "text",
     ["", "* * * *", "* * * * * *", "@daily", "61 * * * *", "* 24 * * *", "* * 0 * *", "* * * 13 *", "* * * * 8",
-     "a b c d e", "* * * * ;", "0 0 30 2 *", "1-0 * * * *", "*/0 * * * *", "5#2 * * * *", "0 0 * * 1#6", "0 0 * * L", "\u0660 * * * *"],
+     "a b c d e", "* * * * ;", "0 0 30 2 *", "1-0 * * * *", "*/0 * * * *", "5#2 * * * *", "0 0 * * 1#6", "0 0 * * L",
+     "\u0660 * * * *"],
 )  # fmt: skip
 def test_what_is_no_cron_expression_is_refused_with_the_reason(text: str) -> None:
     assert "it is not a cron expression" in cron_fault(text)

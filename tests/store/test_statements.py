@@ -20,7 +20,7 @@ STATEMENTS = {(file, name): sql for file in FILES for name, sql in with_columns(
 # Statements of a start or of an action that a person asked for, which may read everything.
 WHOLE = {"files", "last_id", "latest_instant"}
 # The scan is over a handful of rows, or runs on a database that nobody else sees.
-SMALL = {"lanes", "tally", "pauses", "holds", "degraded"}
+SMALL = {"lanes", "tally", "pauses", "holds", "degraded", "all_schedules", "configured_schedules", "size_schedules"}
 
 
 @pytest.fixture(scope="module")

@@ -28,7 +28,7 @@ from kurir.domain.conditions import State as NetworkState
 from kurir.domain.events import Event, Events, JobChanged
 from kurir.domain.job import Job, Result, State
 from kurir.domain.peer import Peer
-from kurir.domain.policy import Access, Destination, Limits, Retention, RetryPolicy, Topic
+from kurir.domain.policy import Access, Destination, Limits, Retention, RetryPolicy, Schedule, Topic
 from kurir.domain.submission import Submission
 from kurir.services.engine import Engine, Surroundings
 from kurir.services.intake import Receipt
@@ -74,6 +74,7 @@ def registry(
     destination: Mapping[str, Any] = MappingProxyType({}),
     more: Iterable[Topic | Destination] = (),
     retention: Retention | None = None,
+    schedules: Iterable[Schedule] = (),
     **topic: object,
 ) -> Registry:
     """One destination `api` and one topic `orders`, changed by keyword; `more` of either kind beside them."""
@@ -88,6 +89,7 @@ def registry(
         access=Access(adhoc="any", adhoc_deny=()),
         limits=limits or Limits(disk_reserve=0),
         retention=retention or Retention(),
+        schedules=MappingProxyType({one.name: one for one in schedules}),
     )
 
 
@@ -194,9 +196,17 @@ class Running:
                 if attempts:
                     await asyncio.wait(attempts)
                 before = dispatcher.passes
+                while self.engine.scheduler.busy:
+                    await self.engine.storage.probe()
                 for _ in range(2):  # the writes of now, a claim among them, and those that their ends have queued
                     await self.engine.storage.probe()
-                if not (attempts or self._fire_overdue() or dispatcher.passes != before or dispatcher.in_flight):
+                if not (
+                    attempts
+                    or self.engine.scheduler.busy
+                    or self._fire_overdue()
+                    or dispatcher.passes != before
+                    or dispatcher.in_flight
+                ):
                     return
 
     async def pass_time(self, milliseconds: int) -> None:

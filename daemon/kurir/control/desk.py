@@ -31,7 +31,7 @@ from kurir.domain.errors import Refused, StoreCorrupt, StoreFailing
 Report = Callable[[str, Exception], None]
 """Told of every defect: the endpoint, and what was raised. One line of the log."""
 
-_WITH_PAYLOAD: Final = frozenset({"edit_job", "resolve_job"})
+_WITH_PAYLOAD: Final = frozenset({"edit_job", "resolve_job", "put_schedule"})
 
 
 class Desk:

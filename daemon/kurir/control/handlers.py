@@ -5,7 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from kurir.control import acting, answers, consuming, keeping_secrets, letters, looking, openapi, relaying, submitting
+from kurir.control import (
+    acting,
+    answers,
+    consuming,
+    keeping_secrets,
+    letters,
+    looking,
+    openapi,
+    relaying,
+    scheduling,
+    submitting,
+)
 from kurir.control.answers import Answer
 from kurir.control.call import Call, Handler
 from kurir.control.protocol_producers import OUTBOX
@@ -57,6 +68,11 @@ HANDLERS: Final[Mapping[str, Handler]] = {
         consuming.nack_lease,
         consuming.extend_lease,
         consuming.report_progress,
+        scheduling.list_schedules,
+        scheduling.get_schedule,
+        scheduling.put_schedule,
+        scheduling.delete_schedule,
+        scheduling.run_schedule,
         describe,
     )
 } | {endpoint.name: relaying.relay for endpoint in OUTBOX}

@@ -51,6 +51,12 @@ class Listing(Struct, frozen=True, forbid_unknown_fields=True):
     cursor: Annotated[str, Meta(min_length=1, max_length=64)] | None = None
 
 
+class Whose(Struct, frozen=True, forbid_unknown_fields=True):
+    """Whose. `owner` is for administrators, unless it is oneself."""
+
+    owner: Uid | None = None
+
+
 class Following(Struct, frozen=True, forbid_unknown_fields=True):
     """Which events. With a filter only those of jobs are sent."""
 

@@ -28,6 +28,7 @@ from kurir.control.parameters import (
 from kurir.control.protocol_consumers import CONSUMERS
 from kurir.control.protocol_letters import ENDPOINTS as LETTERS
 from kurir.control.protocol_producers import OUTBOX
+from kurir.control.protocol_schedules import SCHEDULES
 from kurir.control.protocol_secrets import SECRETS
 from kurir.domain.submission import Edit, Submission
 from kurir.services.documents import (
@@ -135,6 +136,7 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
         refusals=_SUBMITS,
     ),
     *OUTBOX,
+    *SCHEDULES,
     Endpoint(
         name="list_jobs",
         verb="GET",

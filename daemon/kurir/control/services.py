@@ -17,6 +17,7 @@ from kurir.services.intake import Intake
 from kurir.services.letters import Letters
 from kurir.services.operations import Operations
 from kurir.services.own_secrets import OwnSecrets
+from kurir.services.schedules import Schedules
 from kurir.services.situation import Situation, Troubles
 from kurir.services.storage import Storage
 from kurir.services.watchdog import Liveness
@@ -33,6 +34,7 @@ class Services:
     consumers: Consumers
     letters: Letters
     inspector: Inspector
+    schedules: Schedules
     situation: Situation
     liveness: Liveness
     gates: Gates
@@ -60,6 +62,7 @@ def services_of(
         consumers=engine.consumers,
         letters=engine.letters,
         inspector=Inspector(engine.storage, engine.reader, engine.gates, clock, explainer),
+        schedules=engine.schedules,
         situation=Situation(
             engine.storage,
             engine.reader,

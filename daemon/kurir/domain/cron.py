@@ -28,14 +28,11 @@ def cron_fault(text: str) -> str:
     if len(fields) != 5 or not all(_FIELD.fullmatch(part) for part in fields):
         return 'it is not a cron expression; five fields are needed, such as "*/15 * * * *"'
     try:
-        next(CronSim(text, _PAST), None) or _never()
+        if next(CronSim(text, _PAST), None) is None:
+            return "it never runs: no day is like that"
     except (CronSimError, ValueError, OverflowError) as fault:
         return f'it is not a cron expression: {fault}; write five fields such as "*/15 * * * *"'
     return ""
-
-
-def _never() -> None:
-    raise ValueError("no day is like that")
 
 
 @dataclass(frozen=True, slots=True)

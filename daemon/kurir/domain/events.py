@@ -134,6 +134,17 @@ class Dropped:
 
 
 @dataclass(frozen=True, slots=True)
+class ScheduleRefused:
+    """A run of a schedule could not become a job. Told when the reason is a new one."""
+
+    schedule: str
+    owner: int
+    topic: str
+    code: str
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
 class WokeUp:
     """The idle daemon was woken; `cause` is one word."""
 
@@ -159,6 +170,7 @@ Event = (
     | StoreDegraded
     | StoreRecovered
     | Dropped
+    | ScheduleRefused
     | WokeUp
 )
 

@@ -96,6 +96,7 @@ class Plan:
     slots: tuple[int, ...]  # to run, oldest first
     mark: Mark  # where it stands once they have
     next_at: int | None  # device milliseconds; None: not before the clock is trusted, or never
+    wall_next: int | None = None  # the next run of one that follows the wall clock
     anew: bool = False  # its clock starts anew: the wall clock was wrong before
 
 
@@ -130,17 +131,20 @@ class _Standing:
 
 def _plan(rule: Rule, slots: Slots, standing: _Standing, share: float, now: Now) -> Plan:
     position, here = standing.position, standing.here
+    following = slots.following(position)
     # With a spread the newest slot may have passed and not be due yet; it is never two of them, so one more is enough.
-    passed = slots.latest(position, here, MOST_MISSED + 1)
+    passed = [] if following is None or following > here else slots.latest(position, here, MOST_MISSED + 1)
     due = [slot for slot in passed if slot + _delay(rule, slots, slot, share) <= here][-MOST_MISSED:]
     if due:
         position = due[-1]
-    following = slots.following(position)
-    next_at = None
+        following = slots.following(position)
+    next_at = next_here = None
     if following is not None:
-        next_at = now.device + max(0, following + _delay(rule, slots, following, share) - here)
+        next_here = following + _delay(rule, slots, following, share)
+        next_at = now.device + max(0, next_here - here)
     run = _wanted(rule.missed, due, here - _delay(rule, slots, due[-1], share) if due else here)
-    return Plan(run, Mark(position, now.device), next_at, standing.anew)
+    wall_next = next_here if rule.every is None else None
+    return Plan(run, Mark(position, now.device), next_at, wall_next, standing.anew)
 
 
 def _wanted(missed: str, due: list[int], here: int) -> tuple[int, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
@@ -76,3 +76,36 @@ class Edit(Struct, frozen=True, forbid_unknown_fields=True):
     expires_in: Text | UnsetType = UNSET
     keep_key: bool = False
     accept_duplicate: bool = False
+
+
+class ScheduleGiven(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A job that is submitted again and again. One of cron and every says when; the rest is said of each job."""
+
+    topic: Key
+    cron: Text | None = None
+    every: Text | None = None
+    timezone: Text | None = None
+    missed: Literal["once", "skip", "all"] = "once"
+    overlap: Literal["skip", "queue"] = "skip"
+    spread: Text | None = None
+    payload: msgspec.Raw | UnsetType = UNSET
+    body_text: str | UnsetType = UNSET
+    body_base64: str | UnsetType = UNSET
+    content_type: Text | None = None
+    headers: dict[str, str] | None = None
+    path: Annotated[str, Meta(max_length=8192)] | None = None
+    query: Annotated[str, Meta(max_length=8192)] | None = None
+    priority: Annotated[int, Meta(ge=-100, le=100)] | None = None
+    ordering_key: Key | None = None
+    expires_in: Text | None = None
+    max_attempts: Annotated[int, Meta(ge=1, le=1_000_000)] | None = None
+    needs: NeedsGiven | None = None
+    urgency: Literal["now", "soon", "whenever"] | None = None
+    correlation_id: Key | None = None
+
+    def job(self, **more: Any) -> Submission:
+        """What is said of each of its jobs; `more` members of it."""
+        return Submission(**{"topic": self.topic, **{name: getattr(self, name) for name in _OF_JOBS}, **more})
+
+
+_OF_JOBS = tuple(sorted(set(ScheduleGiven.__struct_fields__) & set(Submission.__struct_fields__)))

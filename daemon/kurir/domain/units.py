@@ -38,6 +38,12 @@ def parse_duration(text: object) -> int:
     return milliseconds
 
 
+def duration_text(milliseconds: int) -> str:
+    """A duration in its largest unit that is exact."""
+    unit = next(unit for unit, size in reversed(_MILLISECONDS.items()) if milliseconds % size == 0)
+    return f"{milliseconds // _MILLISECONDS[unit]}{unit}" if milliseconds else "0s"
+
+
 def parse_size(text: object) -> int:
     """Bytes of a size such as "16MiB". At most 1024 GiB."""
     match = _SIZE.fullmatch(text) if isinstance(text, str) else None

@@ -25,6 +25,7 @@ from kurir.domain.events import (
     JobsPruned,
     LeaseLost,
     NetworkChanged,
+    ScheduleRefused,
     StoreDegraded,
     StoreRecovered,
     SubmitRefused,
@@ -53,6 +54,7 @@ _CHANGES: Final[dict[type, tuple[Level, str]]] = {
     DestinationClosed: (Level.INFO, "destination answers again"),
     DestinationHeld: (Level.WARNING, "destination held"),
     DestinationReleased: (Level.INFO, "destination released"),
+    ScheduleRefused: (Level.WARNING, "schedule cannot run"),
 }
 _DETAILS: Final[dict[type, str]] = {
     SubmitRepeated: "submit repeated",

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import random
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
@@ -31,6 +32,8 @@ from kurir.services.operations import Operations
 from kurir.services.own_secrets import OwnSecrets
 from kurir.services.patience import Patience
 from kurir.services.registry import Registry, health_key
+from kurir.services.scheduler import Scheduler
+from kurir.services.schedules import Schedules
 from kurir.services.storage import Reserve, Storage
 from kurir.services.timekeeping import Timekeeping
 from kurir.services.watchdog import Liveness
@@ -63,6 +66,8 @@ class Surroundings:
     sender: HttpSender
     on_link: Callable[[str], bool]
     own_secrets: OwnSecrets
+    uid: int = field(default_factory=os.geteuid)
+    """The daemon's own user: the schedules of the configuration are its."""
 
 
 class Engine:
@@ -115,6 +120,17 @@ class Engine:
             self.storage, self.reader, self.gates, self.dispatcher, clock=clock, agenda=self.agenda, emit=emit
         )
         self.intake = Intake(self.storage, self.gates, self.dispatcher, clock, emit, outside.own_secrets)
+        self.scheduler = Scheduler(
+            self.storage,
+            self.reader,
+            self.intake,
+            self.gates,
+            self.agenda,
+            emit,
+            kept=opened.schedules,
+            uid=outside.uid,
+        )
+        self.schedules = Schedules(self.scheduler, self.storage, self.reader, self.intake, self.gates, emit)
         self.operations = Operations(
             self.storage,
             self.reader,
@@ -149,6 +165,7 @@ class Engine:
         self.network.portal_gone = partial(self._release_everywhere, Hold.PORTAL)
         self._timekeeping = Timekeeping(clock, self.storage, self.dispatcher, self._outside.events.emit, self.patience)
         self._timekeeping.resumed = self.network.resumed
+        self._timekeeping.changed = self.scheduler.look_again
         self.intake.new_lane = self.operations.new_lane = self.patience.look
         self.operations.pauses_changed = self._conditions_changed
         self.gates.needs.missing_secret = self._outside.own_secrets.missing
@@ -164,6 +181,7 @@ class Engine:
         await self._remember()
         group.create_task(self.delivery.run(), name="delivery")
         group.create_task(self.housekeeping.run(), name="housekeeping")
+        group.create_task(self.scheduler.run(), name="scheduler")
         await asyncio.sleep(0)  # both are running before the first claim is handed over
         self._timekeeping.begin()
         self._report_recovered()
@@ -190,6 +208,7 @@ class Engine:
         self.budgets.adopt(registry)
         self.network.adopt(conditions)
         self.withdrawal.look()
+        self.scheduler.read_again()
         self.patience.mark()
         if afresh:
             self._outside.sender.reload_trust()

@@ -12,6 +12,7 @@ import random
 from collections.abc import Callable, Iterable, Sequence
 from enum import Enum
 from functools import partial
+from typing import Protocol, TypeVar
 
 import msgspec
 from msgspec import UNSET, Struct, structs
@@ -23,7 +24,7 @@ from kurir.domain.instant import Now
 from kurir.domain.job import BodyKind, Job, NewJob, State
 from kurir.domain.ledger import Drop, sentence
 from kurir.domain.peer import Peer
-from kurir.domain.policy import SECOND, OnDead, WhenFull
+from kurir.domain.policy import SECOND, Limits, OnDead, WhenFull
 from kurir.domain.submission import Submission
 from kurir.services.budgets import needs_with_size
 from kurir.services.compose import Composer, Request, content_digest, line_of
@@ -69,6 +70,18 @@ class Receipt(Struct, frozen=True):
 
 Compose = Callable[[Registry, Peer], Request]
 """Makes the request of a job under the configuration of today. Raises Refused."""
+
+Batch = Sequence[tuple[NewJob, Room]]
+
+
+class Written(Protocol):
+    """What a transaction that inserts jobs says of them, in their order."""
+
+    @property
+    def outcomes(self) -> Sequence[Outcome]: ...
+
+
+W = TypeVar("W", bound=Written)
 
 _Line = tuple[int, NewJob, Room]
 """A line of a batch, by its number."""
@@ -156,6 +169,33 @@ class Intake:
                 new for (_, new, _), result in zip(prepared, outcomes, strict=True) if _left_out(result)
             )
         return [result for result in results if result is not None]
+
+    def check(self, peer: Peer, submission: Submission) -> None:
+        """Raise Refused for a job that could not be accepted now, be there room or not."""
+        registry = self._gates.registry
+        request = Composer(registry, peer, self._own_secrets).compose(submission, None)
+        _check_size(len(request.body or b""), registry.limits)
+        timing(submission, request.topic, self._clock.now(), self._clock.wall(), trusted=False)
+
+    async def submit_with(self, peer: Peer, submissions: Sequence[Submission], write: Callable[[Tx, Batch], W]) -> W:
+        """Accept jobs in a transaction that does more: `write` inserts them, or the first few. Raises Refused."""
+        if (closed := self._closed()) is not None:
+            raise closed
+        batch: list[tuple[NewJob, Room]] = []
+        try:
+            for submission in submissions:
+                batch.append(await self._prepare(peer, submission, None))  # noqa: PERF401 - those before are known
+            written = await self._storage.promise(lambda tx: write(tx, batch))
+        except Refused as refusal:
+            if refusal.code != UNSURE:
+                await self._discard_files(new for new, _ in batch)
+            raise
+        outcomes = written.outcomes
+        for (new, _), outcome in zip(batch, outcomes, strict=False):
+            self._received(outcome, new)
+        kept = {outcome.job.uid for outcome in outcomes if isinstance(outcome, Inserted)}
+        await self._discard_files(new for new, _ in batch if new.uid not in kept)
+        return written
 
     async def _prepare_lines(
         self, peer: Peer, lines: Sequence[bytes], *, atomic: bool
@@ -291,9 +331,7 @@ class Intake:
         uid = new_uid(wall)
         payload = request.body
         size = len(payload) if payload is not None else 0
-        if size > registry.limits.max_job_bytes:
-            limit = registry.limits.max_job_bytes
-            raise Refused("too_large", f"cannot accept the job: its payload has {size} bytes, the limit is {limit}")
+        _check_size(size, registry.limits)
         digest = hashlib.sha256(payload or b"").digest()
         # The clock is asked where the answer matters alone.
         trusted = submission.not_before is not None and self._clock.trusted()
@@ -338,6 +376,12 @@ class Intake:
         )
         room = Room(limits=registry.limits, admin=peer.admin, drop_oldest=topic.when_full is WhenFull.DROP_OLDEST)
         return new, room
+
+
+def _check_size(size: int, limits: Limits) -> None:
+    if size > limits.max_job_bytes:
+        limit = limits.max_job_bytes
+        raise Refused("too_large", f"cannot accept the job: its payload has {size} bytes, the limit is {limit}")
 
 
 def _left_out(result: Outcome | Refused) -> bool:

@@ -12,7 +12,7 @@ from kurir.domain import devicetime
 from kurir.domain.errors import StateDirectoryError, StoreCorrupt
 from kurir.domain.instant import Now
 from kurir.domain.policy import MINUTE
-from kurir.store import bodies, database, meta, recover
+from kurir.store import bodies, database, meta, recover, schedules
 from kurir.store.catalog import Catalog
 from kurir.store.recover import Recovered
 from kurir.store.salvage import SalvageReport, finish_interrupted, salvage, visibly_damaged
@@ -59,6 +59,7 @@ class Opened:
     recovered: Recovered
     salvaged: SalvageReport | None
     body_files: tuple[str, ...]
+    schedules: schedules.Kept
 
 
 def open_store(folder: Path, clock: SystemClock, *, wal: bool, crash_limit: int) -> Opened:
@@ -112,10 +113,11 @@ def _take_over(
         conn.execute("BEGIN IMMEDIATE")
         recovered = recover.begin(tx, clock.boot_id, crash_limit, now)
         meta.put(tx, "device_time", clock.snapshot().encode())
+        kept = schedules.kept(tx)
         tx.write_books()
         conn.execute("COMMIT")
         tx.committed()
         catalog = Catalog.read(conn)
     except database.DAMAGED as error:
         raise database.fault_of(error) or error from error
-    return Opened(conn, tally, catalog, recovered, report, bodies.names(folder))
+    return Opened(conn, tally, catalog, recovered, report, bodies.names(folder), kept)

@@ -11,7 +11,7 @@ import msgspec
 from kurir.domain.conditions import Place
 from kurir.domain.job import ADHOC_TOPIC, OUTBOX_PREFIX
 from kurir.domain.network import place_of
-from kurir.domain.policy import Access, Destination, Limits, Needs, Ordering, Retention, Topic
+from kurir.domain.policy import Access, Destination, Limits, Needs, Ordering, Retention, Schedule, Topic
 from kurir.store.catalog import Lane
 
 
@@ -88,6 +88,7 @@ class Registry:
     access: Access
     limits: Limits
     retention: Retention
+    schedules: Mapping[str, Schedule] = field(default_factory=dict)
     outboxes: Mapping[str, Topic] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:

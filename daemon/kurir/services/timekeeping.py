@@ -25,6 +25,7 @@ class Timekeeping:
         self._emit = emit
         self._patience = patience
         self.resumed: Callable[[], None] = lambda: None
+        self.changed: Callable[[], None] = lambda: None
         self._closed = False
         self._trusted = False
         clock.subscribe(self._on_change)
@@ -60,6 +61,7 @@ class Timekeeping:
             case ClockEvent.DISTRUSTED:
                 self._emit(ClockChanged("the wall clock is not trusted any more", trusted))
                 self._find_anew()
+        self.changed()
 
     def _find_anew(self) -> None:
         """Jobs that wait for a wall-clock instant wait for another device instant now."""

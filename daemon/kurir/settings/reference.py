@@ -34,7 +34,7 @@ changes nothing either, and `kurirctl status` says why.
   Rates: `"20/s"`, `"100/m"`. `""` means none where the table says *or none*.
 - `{secret:NAME}` in a string that may hold it is filled in when a request is sent, from `[secrets]`.
 - An explicit `state_dir` or `runtime_dir` wins over the environment.
-- Read and checked, but not acted upon yet: `[alerts]`, `[cache]`, `[schedules.NAME]`, `[resources.NAME]`; of
+- Read and checked, but not acted upon yet: `[alerts]`, `[cache]`, `[resources.NAME]`; of
   a destination `oauth`.
 
 The smallest useful one:

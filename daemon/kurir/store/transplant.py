@@ -76,6 +76,7 @@ class Transplant:
             if columns:
                 self._insert(table, columns, old.by_key(table, columns, key))
         self._plain(old, "dropped")
+        self._plain(old, "schedules")
         columns = self._columns(old, "tally")
         if columns:
             self._enter(old.by_key("tally", columns, ("topic", "owner", "kind")))

@@ -1,0 +1,86 @@
+"""The part of the API's table that is about schedules."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from kurir.control.endpoint import Endpoint, Media, Reply, Who
+from kurir.control.parameters import Nothing, Whose
+from kurir.domain.submission import ScheduleGiven
+from kurir.services.documents import JobDocument
+from kurir.services.schedule_documents import ScheduleDocument, SchedulesDocument
+
+_PATH: Final = "/v1/schedules/{id}"
+_FINDS: Final = ("not_found", "forbidden", "invalid")
+_WRITES: Final = ("malformed", "too_large", "request_timeout", "storage_failing", "disk_full")
+
+SCHEDULES: Final[tuple[Endpoint, ...]] = (
+    Endpoint(
+        name="list_schedules",
+        verb="GET",
+        path="/v1/schedules",
+        who=Who.OWNER,
+        summary="List schedules, those of the configuration first",
+        query=Whose,
+        replies=(Reply(200, (SchedulesDocument,)),),
+        refusals=("forbidden", "invalid"),
+    ),
+    Endpoint(
+        name="get_schedule",
+        verb="GET",
+        path=_PATH,
+        who=Who.OWNER,
+        summary="Show a schedule, and when it runs next",
+        query=Whose,
+        replies=(Reply(200, (ScheduleDocument,)),),
+        refusals=(*_FINDS, "storage_failing"),
+    ),
+    Endpoint(
+        name="put_schedule",
+        verb="PUT",
+        path=_PATH,
+        who=Who.EVERYBODY,
+        summary="Set a schedule of one's own; one whose cron, every and timezone stay goes on where it stands",
+        takes={Media.JSON: ScheduleGiven},
+        replies=(Reply(201, (ScheduleDocument,), headers=("Location",)), Reply(200, (ScheduleDocument,))),
+        refusals=(
+            "forbidden",
+            "override_forbidden",
+            "unknown_topic",
+            "exists",
+            "invalid",
+            "queue_full",
+            "quota_exceeded",
+            *_WRITES,
+        ),
+    ),
+    Endpoint(
+        name="delete_schedule",
+        verb="DELETE",
+        path=_PATH,
+        who=Who.OWNER,
+        summary="Remove a schedule; its jobs stay",
+        query=Whose,
+        replies=(Reply(204),),
+        refusals=(*_FINDS, "exists", *_WRITES),
+    ),
+    Endpoint(
+        name="run_schedule",
+        verb="POST",
+        path=f"{_PATH}/run",
+        who=Who.OWNER,
+        summary="Submit a job of a schedule now; its clock goes on as it is",
+        query=Whose,
+        takes={Media.JSON: Nothing},
+        replies=(Reply(201, (JobDocument,), headers=("Location",)),),
+        refusals=(
+            *_FINDS,
+            "override_forbidden",
+            "unknown_topic",
+            "stopping",
+            "queue_full",
+            "quota_exceeded",
+            *_WRITES,
+        ),
+    ),
+)
