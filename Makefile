@@ -42,7 +42,7 @@ format: setup ## rewrite the sources in the project's format
 	$(BIN)/ruff format $(SOURCES)
 	$(BIN)/ruff check --fix $(SOURCES)
 
-docs: setup ## write what the documentation takes from the code: configuration.md and the diagram in design.md
+docs: setup ## write what the documentation takes from the code: configuration.md, the diagram in design.md, the manual pages
 	$(BIN)/python packaging/docs/generate.py
 
 bench: setup ## measure, as ratios side by side, and write packaging/docs/performance.md

@@ -1,4 +1,5 @@
-"""Writes what the documentation takes from the code: the reference of the configuration, the diagram of a job's life.
+"""Writes what the documentation takes from the code: the reference of the configuration, the diagram of a job's life,
+the manual pages.
 
 `make docs` runs it; a test compares the committed pages with what it would write.
 """
@@ -7,6 +8,8 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+
+import man_pages
 
 from kurir.domain.job import State
 from kurir.domain.lifecycle import TABLE
@@ -22,6 +25,7 @@ def pages() -> dict[Path, str]:
     return {
         FOLDER / "configuration.md": reference.render(),
         design: _DIAGRAM.sub(lambda _: diagram(), design.read_text(encoding="utf-8")),
+        **man_pages.pages(),
     }
 
 

@@ -24,6 +24,20 @@ class Exit(IntEnum):
     PIPE = 141
 
 
+MEANINGS: Mapping[Exit, str] = {
+    Exit.OK: "done",
+    Exit.ENDED_BADLY: "the job is dead, in conflict or cancelled; `doctor`: something is wrong",
+    Exit.USAGE: "wrong usage",
+    Exit.DATA: "refused: repeating it changes nothing",
+    Exit.UNREACHABLE: "the daemon is not reachable, or cannot serve at the moment",
+    Exit.BUG: "a fault of kurirctl itself",
+    Exit.FULL: "queue, quota or disk is full",
+    Exit.WAITING: "still waiting, or asked too often",
+    Exit.NOT_ALLOWED: "not allowed",
+    Exit.INTERRUPTED: "interrupted by Ctrl-C",
+    Exit.PIPE: "the reader of the output has gone",
+}
+
 _BY_CODE: Mapping[str, Exit] = {
     "queue_full": Exit.FULL,
     "quota_exceeded": Exit.FULL,
