@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import threading
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -75,6 +76,54 @@ async def test_a_burst_shares_a_transaction(watched: Watched) -> None:
     assert len(outcomes) == 64
     assert watched.groups == [(1, Sync.OUTCOME), (64, Sync.PROMISE)]
     assert len(watched.store.places()) == 64
+
+
+class SlowDisk:
+    """A connection whose commits take as long as on a worn card."""
+
+    def __init__(self, conn: sqlite3.Connection) -> None:
+        self._conn = conn
+
+    def execute(self, sql: str, *values: object) -> sqlite3.Cursor:
+        if sql == "COMMIT":
+            time.sleep(0.4)
+        return self._conn.execute(sql, *values)
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._conn, name)
+
+
+async def _handed_over(writer: Writer) -> None:
+    """Until the thread has taken what was queued."""
+    await asyncio.sleep(0)
+    while not writer._queue.empty():
+        await asyncio.sleep(0)
+
+
+async def test_where_a_sync_takes_long_who_was_answered_together_shares_the_next_one(tmp_path: Path) -> None:
+    store = open_store(tmp_path)
+    groups: list[int] = []
+    writer = Writer(SlowDisk(store.conn), store.tally, on_group=lambda size, _: groups.append(size))  # type: ignore[arg-type]  # a stand-in for a slow disk
+
+    def accept() -> asyncio.Future[object]:
+        return writer.submit(lambda tx: insert(tx, new_job(), store.room(), store.catalog), Sync.PROMISE)
+
+    gate = await Gate(writer).closed()
+    first = [accept() for _ in range(3)]
+    gate.open()
+    await asyncio.gather(*first)
+    again = [accept()]
+    await _handed_over(writer)
+    again += [accept(), accept()]
+    await asyncio.gather(*again)
+    assert groups == [1, 3, 3]
+    alone = accept()
+    await _handed_over(writer)
+    await alone
+    await accept()  # nobody else was answered with the last one: it waits for nobody
+    assert groups == [1, 3, 3, 1, 1]
+    await writer.close()
+    store.close()
 
 
 async def test_a_single_write_does_not_wait_for_company(watched: Watched) -> None:
