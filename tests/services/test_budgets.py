@@ -15,6 +15,7 @@ from kurir.domain.instant import Now
 from kurir.domain.job import State
 from kurir.domain.policy import DAY, HOUR, KIB, MINUTE, SECOND, Budget, RetryPolicy
 from kurir.services.facilities import budget_documents, destinations_document
+from kurir.services.figures import Figures
 from kurir.services.views import Lens
 from kurir.services.why import Explainer
 from kurir.store import look
@@ -49,6 +50,15 @@ async def why(daemon: Running, job: Any) -> list[tuple[str, str]]:
 
 def lens(daemon: Running) -> Lens:
     return Lens(daemon.engine.registry, Now(daemon.clock.now(), daemon.clock.wall()))
+
+
+def held(daemon: Running) -> Any:
+    """What the metrics say of holds."""
+    figures = Figures(daemon.engine, daemon.clock)
+    try:
+        return figures.snapshot(()).holds
+    finally:
+        figures.close()
 
 
 def moved(daemon: Running) -> int:
@@ -225,6 +235,28 @@ async def test_a_budget_is_shown_with_its_destination_and_as_held_in_the_metrics
         assert document.budget.left_bytes == 0
         assert document.budget.until is not None
         assert document.budget.until.endswith("T00:00:00.000Z")
-        assert daemon.engine.budgets.spent_up(daemon.clock.now()) == ["api"]
+        assert held(daemon) == {"api": ("budget",)}
         daemon.report(UNMETERED)
-        assert daemon.engine.budgets.spent_up(daemon.clock.now()) == []
+        assert held(daemon) == {"api": ()}
+
+
+async def test_after_a_start_a_spent_budget_holds_until_somebody_says_that_data_costs_nothing(
+    tmp_path: Any, names: Any
+) -> None:
+    clock = FakeClock()
+    async with Server() as srv:
+        async with running(tmp_path, limited(srv, KIB), clock=clock) as daemon:
+            daemon.report(METERED)
+            for _ in range(2):
+                await daemon.submit(body=b"x" * 1_000)
+            await daemon.quiet()
+            assert len(srv.requests) == 1
+        config = limited(srv, KIB)
+        async with running(tmp_path, config, clock=clock, unanswered=True) as daemon:
+            await daemon.quiet()
+            assert len(srv.requests) == 1
+            daemon.report(METERED)
+            await daemon.quiet()
+            assert len(srv.requests) == 1
+            daemon.report(UNMETERED)
+            await daemon.ended(1)

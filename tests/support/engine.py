@@ -262,10 +262,12 @@ async def running(
     sender: HttpSender | None = None,
     near: Callable[[str], bool] = on_link,
     secrets: Secrets = NO_SECRETS,
+    unanswered: bool = False,
 ) -> AsyncIterator[Running]:
     """Open the store in `folder`, run an engine on it, and end it in order.
 
-    `spread`: over how many milliseconds first attempts after a reconnect are spread; `near`: which peers are on-link.
+    `spread`: over how many milliseconds first attempts after a reconnect are spread; `near`: which peers are on-link;
+    `unanswered`: NetworkManager is there, and has not answered yet.
     Fails at the end if the engine ended by itself, or something was raised that nobody caught.
     """
     clock = clock or SystemClock()
@@ -283,7 +285,7 @@ async def running(
         own_secrets=own_secrets,
     )
     assert not own_secrets.load()
-    engine = Engine(opened, outside, config, Conditions())
+    engine = Engine(opened, outside, config, Conditions(network=NetworkFacts(awaited=unanswered)))
     state = Running(engine, folder, clock, own_secrets)
 
     events.subscribe(state.heard)

@@ -110,7 +110,7 @@ class Budgets:
     def gate(self, destination: Destination, least: int, now: int) -> Gate | None:
         """What the budget holds back of jobs that cost at least so much; None: nothing."""
         budget = destination.budget
-        if budget is None or not self._counts(destination):
+        if budget is None or not self._holds(destination):
             return None
         spending, until = self._now(destination.name, budget, now)
         aside = self._aside.get(destination.name, 0)
@@ -120,7 +120,7 @@ class Budgets:
     def room(self, destination: Destination, least: int, now: int) -> int | None:
         """How many jobs that cost at least so much may start together; None: any number."""
         budget = destination.budget
-        if budget is None or not self._counts(destination):
+        if budget is None or not self._holds(destination):
             return None
         spending, _ = self._now(destination.name, budget, now)
         left = budget.bytes - spending.spent - self._aside.get(destination.name, 0)
@@ -163,6 +163,10 @@ class Budgets:
         if budget is None or budget.on == "any":
             return budget is not None
         return place(destination) is Place.REMOTE and costs_data(self.conditions())[0]
+
+    def _holds(self, destination: Destination) -> bool:
+        """Whether what is sent there now may have to be counted: after a start nobody has said yet what it costs."""
+        return self._counts(destination) or (self.conditions().network.awaited and place(destination) is Place.REMOTE)
 
     def _ended(self, running: _Running, moved: int) -> None:
         name = running.destination
