@@ -14,6 +14,7 @@ from kurir.domain.events import AttemptEnded
 from kurir.domain.instant import Now
 from kurir.domain.job import State
 from kurir.domain.policy import DAY, HOUR, KIB, MINUTE, SECOND, Budget, RetryPolicy
+from kurir.domain.submission import Edit
 from kurir.services.facilities import budget_documents, destinations_document
 from kurir.services.figures import Figures
 from kurir.services.views import Lens
@@ -260,3 +261,16 @@ async def test_after_a_start_a_spent_budget_holds_until_somebody_says_that_data_
             assert len(srv.requests) == 1
             daemon.report(UNMETERED)
             await daemon.ended(1)
+
+
+async def test_a_job_that_is_edited_to_fit_a_budget_goes(tmp_path: Any, names: Any) -> None:
+    async with Server() as srv, running(tmp_path, limited(srv, KIB), clock=FakeClock()) as daemon:
+        daemon.report(METERED)
+        job = await daemon.accept(body=b"x" * 5_000)
+        await daemon.quiet()
+        assert srv.requests == []
+        await daemon.engine.operations.edit(ALICE, job.uid, Edit(body_text="y"))
+        (ended,) = await daemon.ended(1)
+        assert ended.id == job.id
+        lane = daemon.engine.storage.catalog.by_id[ended.lane]
+        assert daemon.engine.gates.needs.all_of(lane).least == 0

@@ -212,7 +212,4 @@ class Budgets:
 def needs_with_size(needs: str, registry: Registry, destination: str, size: int) -> str:
     """The name of the lane of a job: where there is a budget, large ones have lanes of their own."""
     found = registry.destinations.get(destination)
-    if found is None or found.budget is None:
-        return needs
-    least = least_bytes(found.budget, size)
-    return with_least(needs, least) if least else needs
+    return needs if found is None or found.budget is None else with_least(needs, least_bytes(found.budget, size))

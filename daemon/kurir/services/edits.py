@@ -18,6 +18,7 @@ from kurir.domain.errors import Refused, StoreFailing
 from kurir.domain.job import ADHOC_TOPIC, OUTBOX_PREFIX, BodyKind, Job
 from kurir.domain.policy import Destination
 from kurir.domain.submission import Edit
+from kurir.services.budgets import needs_with_size
 from kurir.services.compose import target_line
 from kurir.services.defects import report
 from kurir.services.gates import Gates
@@ -71,12 +72,12 @@ class Editor:
         if destination is not None:
             targets.verify(destination.url, targets.join(destination.url, path, query if mark else None))
         headers = job.headers if said.headers is UNSET else self._headers(job, said.headers, destination)
-        needs = self._needs_after(job, headers)
         kind = job.content_type if said.content_type is UNSET else heads.check_value(said.content_type, "content_type")
         changed, body = _new_body(said)
         size = job.size if not changed else len(body or b"")
         if size > self._gates.registry.limits.max_job_bytes:
             raise Refused("too_large", f"cannot edit the job: its payload would have {size} bytes")
+        needs = self._needs_after(job, headers, size)
         digest = hashlib.sha256(body or b"").digest() if changed else job.digest
         request_changed = (target, kind, headers, digest) != (job.target, job.content_type, job.headers, job.digest)
         now = self._clock.now()
@@ -103,12 +104,15 @@ class Editor:
             needs=needs,
         )
 
-    def _needs_after(self, job: Job, headers: tuple[tuple[str, str], ...]) -> str | None:
-        """The needs of a job with its own URL whose headers now refer to other secrets of its owner."""
-        if job.topic != ADHOC_TOPIC or headers == job.headers:
+    def _needs_after(self, job: Job, headers: tuple[tuple[str, str], ...], size: int) -> str | None:
+        """Another name of its lane: for a job whose headers refer to other secrets of its owner, or of another size."""
+        if size == job.size and (job.topic != ADHOC_TOPIC or headers == job.headers):
             return None
         needs = self._storage.catalog.by_id[job.lane].needs
-        return with_secrets(needs, self._own_secrets.names(job.owner, headers))
+        if job.topic == ADHOC_TOPIC:
+            return with_secrets(needs, self._own_secrets.names(job.owner, headers))
+        resized = needs_with_size(needs, self._gates.registry, job.destination, size)
+        return None if resized == needs else resized
 
     def _check_overrides(self, job: Job, said: Edit) -> None:
         """Refuse what the topic does not let a job set. Who named the whole URL may change it."""

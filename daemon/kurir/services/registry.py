@@ -64,9 +64,13 @@ def with_secrets(text: str, secrets: tuple[str, ...]) -> str:
 
 
 def with_least(text: str, least: int) -> str:
-    """The name of the lane of jobs that cost at least so many bytes."""
-    one = _decode.decode(text)
-    return msgspec.json.encode(_Sized(one.network, one.power, one.hours, one.urgency, one.secrets, least)).decode()
+    """The name of the lane of jobs that cost at least so many bytes; 0: of those that cost little."""
+    said = needs_of(text)
+    if not least:
+        return needs_text(said.needs, said.urgency, said.secrets)
+    needs = said.needs
+    sized = _Sized(needs.network, needs.power, needs.hours, said.urgency, said.secrets, least)
+    return msgspec.json.encode(sized).decode()
 
 
 def needs_of(text: str) -> LaneNeeds:
