@@ -15,6 +15,7 @@ from kurir.cli.overview import objects
 from kurir.cli.printable import printable
 from kurir.cli.session import Session
 from kurir.client import KurirError
+from kurir.client import schedules as calls
 
 if TYPE_CHECKING:
     from kurir.client import Client
@@ -71,10 +72,16 @@ def _reasons(client: Client, _: click.Context) -> Iterable[Item]:
         yield Item(printable(one.get("reason", "")), help=printable(one.get("detail", "")))
 
 
+def _schedules(client: Client, _: click.Context) -> Iterable[Item]:
+    for one in objects(client.run(calls.listing()).get("schedules")):
+        yield Item(printable(one.get("id", "")), help=printable(one.get("topic", "")))
+
+
 topics = _asking(_topics)
 destinations = _asking(_destinations)
 topics_or_destinations = _asking(_topics_or_destinations)
 degraded_reasons = _asking(_reasons)
+schedules = _asking(_schedules)
 
 
 def jobs(*states: str) -> Completer:

@@ -27,6 +27,7 @@ COMMANDS: Mapping[str, tuple[str, str, str]] = {
     "flush": ("flush", "flush", "Try now what waits for a backoff or a breaker."),
     "pause": ("operate", "pause", "Stop sending for a topic or destination."),
     "resume": ("operate", "resume", "Go on sending for a topic or destination."),
+    "schedule": ("schedule", "schedule", "List, set, remove or run schedules."),
     "status": ("status", "status", "Show how the daemon is doing."),
     "top": ("top", "top", "Watch what is under way, live."),
     "doctor": ("doctor", "doctor", "Say what is wrong, and the cure."),

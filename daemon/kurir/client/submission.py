@@ -114,7 +114,7 @@ class NewJob:
     def _build(cls, members: dict[str, Any], payload: object, options: SubmitOptions) -> NewJob:
         members |= members_of(options, SubmitOptions)
         members.setdefault("idempotency_key", str(uuid.uuid4()))
-        body, raw = _body_of(payload)
+        body, raw = payload_members(payload)
         return cls(members | body, raw)
 
     @property
@@ -155,7 +155,7 @@ def encode_json(value: object, field: str) -> bytes:
 
 def edit_members(payload: object, options: EditOptions) -> tuple[dict[str, Any], bytes | None]:
     """The members of an edit, and the JSON text of its payload if that changes."""
-    body, raw = _body_of(payload)
+    body, raw = payload_members(payload)
     return members_of(options, EditOptions) | body, raw
 
 
@@ -171,7 +171,7 @@ def duration_text(value: Duration) -> str:
     return f"{whole // 1000}s" if whole % 1000 == 0 else f"{whole}ms"
 
 
-def members_of(options: SubmitOptions | EditOptions, allowed: type) -> dict[str, Any]:
+def members_of(options: Mapping[str, Any], allowed: type) -> dict[str, Any]:
     """The options as members of the API. Raises `TypeError` for a name that does not exist, like any Python call."""
     unknown = set(options) - set(allowed.__annotations__)
     if unknown:
@@ -180,7 +180,7 @@ def members_of(options: SubmitOptions | EditOptions, allowed: type) -> dict[str,
 
 
 def _member(name: str, value: Any) -> Any:
-    if name in ("delay", "expires_in"):
+    if name in ("delay", "expires_in", "every", "spread"):
         return duration_text(value)
     if isinstance(value, datetime):
         if value.tzinfo is None:
@@ -193,7 +193,7 @@ def _member(name: str, value: Any) -> Any:
     return list(value) if name == "after" else value
 
 
-def _body_of(payload: object) -> tuple[dict[str, str], bytes | None]:
+def payload_members(payload: object) -> tuple[dict[str, str], bytes | None]:
     """The member that carries the body, or the JSON text to splice in."""
     if payload is NOTHING:
         return {}, None

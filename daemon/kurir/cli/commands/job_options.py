@@ -13,43 +13,58 @@ from kurir.client import SubmitOptions
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-_OPTIONS = (
-    click.option("--content-type", metavar="TYPE", help="Media type of the payload [default: the topic's]."),
-    click.option("--header", "-H", "headers", multiple=True, metavar="'NAME: VALUE'", help="A request header."),
-    click.option("--path", help="Path below the destination's URL, if the topic lets jobs set it."),
-    click.option("--query", help="Query of the request, without the question mark."),
-    click.option("--key", "idempotency_key", help="Idempotency key: the same key twice is one job."),
-    click.option("--priority", type=int, metavar="N", help="From -100 to 100; higher goes first."),
-    click.option("--ordering-key", metavar="KEY", help="Jobs of one key go one after the other."),
-    click.option("--unique", metavar="KEY", help="At most one living job of this key."),
-    click.option(
+_OPTIONS: Mapping[str, Callable[[Any], Any]] = {
+    "content_type": click.option(
+        "--content-type", metavar="TYPE", help="Media type of the payload [default: the topic's]."
+    ),
+    "headers": click.option(
+        "--header", "-H", "headers", multiple=True, metavar="'NAME: VALUE'", help="A request header."
+    ),
+    "path": click.option("--path", help="Path below the destination's URL, if the topic lets jobs set it."),
+    "query": click.option("--query", help="Query of the request, without the question mark."),
+    "idempotency_key": click.option("--key", "idempotency_key", help="Idempotency key: the same key twice is one job."),
+    "priority": click.option("--priority", type=int, metavar="N", help="From -100 to 100; higher goes first."),
+    "ordering_key": click.option("--ordering-key", metavar="KEY", help="Jobs of one key go one after the other."),
+    "unique": click.option("--unique", metavar="KEY", help="At most one living job of this key."),
+    "unique_policy": click.option(
         "--unique-policy",
         type=click.Choice(["keep", "replace", "append"]),
         help="What a second job of the unique key does.",
     ),
-    click.option("--delay", metavar="DURATION", help="Earliest after this time, for example 5m."),
-    click.option("--not-before", metavar="TIME", help="Earliest at this time (RFC 3339)."),
-    click.option("--expires-in", metavar="DURATION", help="Dead if not delivered by then."),
-    click.option("--max-attempts", type=int, metavar="N", help="Dead after this many failed attempts."),
-    click.option("--needs", multiple=True, metavar="WHAT=VALUE", help="For example network=unmetered, power=external."),
-    click.option("--urgency", type=click.Choice(["now", "soon", "whenever"]), help="How long it may wait for company."),
-    click.option(
+    "delay": click.option("--delay", metavar="DURATION", help="Earliest after this time, for example 5m."),
+    "not_before": click.option("--not-before", metavar="TIME", help="Earliest at this time (RFC 3339)."),
+    "expires_in": click.option("--expires-in", metavar="DURATION", help="Dead if not delivered by then."),
+    "max_attempts": click.option("--max-attempts", type=int, metavar="N", help="Dead after this many failed attempts."),
+    "needs": click.option(
+        "--needs", multiple=True, metavar="WHAT=VALUE", help="For example network=unmetered, power=external."
+    ),
+    "urgency": click.option(
+        "--urgency", type=click.Choice(["now", "soon", "whenever"]), help="How long it may wait for company."
+    ),
+    "after": click.option(
         "--after",
         multiple=True,
         metavar="ID",
         shell_complete=complete.jobs("pending", "leased"),
         help="Only after this job is done.",
     ),
-    click.option("--unless", metavar="JSON", help='Not if this holds, for example {"job": ID}.'),
-    click.option("--correlation-id", metavar="ID", help="Goes along in logs and on the wire."),
-    click.option("--text", is_flag=True, help="Send DATA as it is, even if it looks like broken JSON."),
-)
+    "unless": click.option("--unless", metavar="JSON", help='Not if this holds, for example {"job": ID}.'),
+    "correlation_id": click.option("--correlation-id", metavar="ID", help="Goes along in logs and on the wire."),
+    "text": click.option("--text", is_flag=True, help="Send DATA as it is, even if it looks like broken JSON."),
+}
+"""By the name of the parameter, in the order of the help."""
 
 
-def job_options(command: F) -> F:
-    for option in reversed(_OPTIONS):
-        command = option(command)
-    return command
+def job_options(*names: str) -> Callable[[F], F]:
+    """Give a command these options, or all of them."""
+
+    def add(command: F) -> F:
+        for name, option in reversed([*_OPTIONS.items()]):
+            if not names or name in names:
+                command = option(command)
+        return command
+
+    return add
 
 
 def submit_options(given: Mapping[str, Any]) -> SubmitOptions:

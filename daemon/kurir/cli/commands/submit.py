@@ -23,7 +23,7 @@ _wait_option = click.option(
 @click.command(short_help="Hand over a job of a topic.")
 @click.argument("topic", shell_complete=complete.topics)
 @click.argument("data", required=False)
-@job_options
+@job_options()
 @_wait_option
 @click.option("--lines", is_flag=True, help="DATA holds a job per line: each line is a payload.")
 @click.option("--atomic", is_flag=True, help="With --lines: all of them or none.")
@@ -61,7 +61,7 @@ def submit(
 @click.argument("url")
 @click.argument("data", required=False)
 @click.option("--method", "-X", default="POST", show_default=True, help="The request's method.")
-@job_options
+@job_options()
 @_wait_option
 @session_options
 @pass_session
