@@ -10,7 +10,7 @@ SOURCES := daemon tests packaging
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test check format docs bench lab lab-full lab-packages lock clean
+.PHONY: help setup run test check format docs shots bench lab lab-full lab-packages lock clean
 
 help: ## explain every target
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -44,6 +44,9 @@ format: setup ## rewrite the sources in the project's format
 
 docs: setup ## write what the documentation takes from the code: configuration.md, the diagram in design.md, the manual pages
 	$(BIN)/python packaging/docs/generate.py
+
+shots: setup ## run kurirctl on a terminal, and write what it shows into README.md
+	PYTHONPATH=tests $(BIN)/python -m support.shots
 
 bench: setup ## measure, as ratios side by side, and write packaging/docs/performance.md
 	$(BIN)/python -m tests.bench

@@ -17,7 +17,7 @@ from kurir.cli.printable import printable
 from kurir.cli.screen import Cell, Column, Styled
 
 _JOB_COLUMNS = (
-    Column("IN FLIGHT", whole=True),
+    Column("JOB IN FLIGHT", whole=True),
     Column("TOPIC"),
     Column("ATTEMPT", whole=True, right=True),
     Column("SINCE", whole=True, right=True),

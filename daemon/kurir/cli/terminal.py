@@ -29,6 +29,7 @@ class Terminal:
         self._keyboard: int | None = sys.stdin.fileno() if sys.stdin is not None and sys.stdin.isatty() else None
         self._mode: list[Any] | None = None
         self._handlers: dict[int, Any] = {}
+        self._suspending = False
         self._woken, self._waker = socket.socketpair()
         for end in (self._woken, self._waker):
             end.setblocking(False)
@@ -36,7 +37,7 @@ class Terminal:
     def __enter__(self) -> Self:
         self._handlers = {number: signal.signal(number, self._end) for number in _ENDING}
         self._handlers[signal.SIGWINCH] = signal.signal(signal.SIGWINCH, self._resized)
-        self._handlers[signal.SIGTSTP] = signal.signal(signal.SIGTSTP, self._suspend)
+        self._handlers[signal.SIGTSTP] = signal.signal(signal.SIGTSTP, self._asked_to_suspend)
         try:
             self._take()
         except BaseException:
@@ -70,6 +71,9 @@ class Terminal:
         ready, _, _ = select.select([woken] if self._keyboard is None else [woken, self._keyboard], [], [], timeout)
         if woken in ready:
             self._woken.recv(4096)
+        if self._suspending:
+            self._suspend()
+            return ""
         if self._keyboard is None or self._keyboard not in ready:
             return ""
         try:
@@ -100,10 +104,15 @@ class Terminal:
     def _resized(self, *_: object) -> None:
         self.wake()
 
-    def _suspend(self, *_: object) -> None:
+    def _asked_to_suspend(self, *_: object) -> None:
+        # Not here: a signal may come in the middle of drawing, when nothing can be written.
+        self._suspending = True
+        self.wake()
+
+    def _suspend(self) -> None:
+        self._suspending = False
         self._give_back()
         signal.signal(signal.SIGTSTP, signal.SIG_DFL)
         os.kill(os.getpid(), signal.SIGTSTP)  # the process stands still here until it is continued
-        signal.signal(signal.SIGTSTP, self._suspend)
+        signal.signal(signal.SIGTSTP, self._asked_to_suspend)
         self._take()
-        self.wake()
