@@ -63,6 +63,7 @@ class Hold(StrEnum):
     GONE = "gone"
     PORTAL = "portal"
     SECRET = "secret"  # a configured secret cannot be read
+    TOKEN = "token"  # the token server of its oauth gives none
     REQUESTED = "classified"  # the operator's `classify` says so
 
 

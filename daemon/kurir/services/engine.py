@@ -36,6 +36,7 @@ from kurir.services.scheduler import Scheduler
 from kurir.services.schedules import Schedules
 from kurir.services.storage import Reserve, Storage
 from kurir.services.timekeeping import Timekeeping
+from kurir.services.tokens import Tokens
 from kurir.services.watchdog import Liveness
 from kurir.services.withdrawal import Withdrawal
 from kurir.store import leases, meta
@@ -93,10 +94,12 @@ class Engine:
         self.budgets = Budgets(clock, self.network.conditions, self.agenda, self.storage)
         self.gates.budgets = self.budgets
         self.patience = Patience(opened.catalog, self.gates, clock.now)
+        self.tokens = Tokens(outside.sender, clock, uniform, secrets=self._secrets, failed=self.network.send_failed)
         world = World(
             sender=outside.sender,
             secrets=self._secrets,
             own_secrets=outside.own_secrets,
+            tokens=self.tokens,
             conditions=self.network.conditions,
             on_link=outside.on_link,
             send_failed=self.network.send_failed,
@@ -170,6 +173,7 @@ class Engine:
         self.operations.pauses_changed = self._conditions_changed
         self.gates.needs.missing_secret = self._outside.own_secrets.missing
         self._outside.own_secrets.changed = self._own_secret_changed
+        self.tokens.recovered = self._token_recovered
 
     async def run(self) -> None:
         """Work until cancelled. Raises StoreCorrupt when the database turns out to be damaged."""
@@ -206,6 +210,7 @@ class Engine:
         self.storage.disk_reserve = min(registry.limits.disk_reserve, self.storage.disk_size() // 10)
         afresh = self.gates.adopt(registry)
         self.budgets.adopt(registry)
+        self.tokens.keep(registry.destinations)
         self.network.adopt(conditions)
         self.withdrawal.look()
         self.scheduler.read_again()
@@ -222,8 +227,14 @@ class Engine:
     def secrets_changed(self, names: frozenset[str]) -> None:
         """Credentials were replaced: destinations that were held for theirs are tried again."""
         if names:
-            self._release_everywhere(Hold.UNAUTHORIZED, Hold.SECRET)
+            self.tokens.secrets_changed(names)
+            self._release_everywhere(Hold.UNAUTHORIZED, Hold.SECRET, Hold.TOKEN)
             self.dispatcher.look_again()
+
+    def _token_recovered(self, destination: str, hold: Hold) -> None:
+        """There is a token again: jobs that waited for it need not wait for the one that asked."""
+        self.gates.release(destination, destination, hold)
+        self.dispatcher.look_again()
 
     def _own_secret_changed(self, owner: int) -> None:
         """A user's credentials were replaced: origins that refused them are tried again, by that user's jobs."""
@@ -306,7 +317,8 @@ class Engine:
         self._outside.sender.drop_connections()
         self._outside.clock.recheck_soon()
         begin(self.agenda.now(), self.spread)
-        self._release_everywhere(Hold.PORTAL)
+        self.tokens.reconnected()
+        self._release_everywhere(Hold.PORTAL, Hold.TOKEN)
         for name in {lane.destination for lane in self._opened.catalog.by_id.values() if self.gates.backs_off(lane)}:
             self._forgive(name)
 

@@ -22,10 +22,11 @@ from kurir.domain.conditions import Conditions, Connectivity
 from kurir.domain.errors import Refused
 from kurir.domain.job import BodyKind, ErrorKind, Job
 from kurir.domain.outcome import Answer, Attempt, Hold, HoldDestination, Interrupted, Reject, Verdict
-from kurir.domain.policy import Destination, Expect
+from kurir.domain.policy import Destination, Expect, OAuth
 from kurir.services import request
 from kurir.services.gates import Gates
 from kurir.services.own_secrets import OwnSecrets
+from kurir.services.tokens import Token, Tokens
 from kurir.store import bodies
 from kurir.store.catalog import Lane
 from kurir.store.claim import Claimed
@@ -81,6 +82,7 @@ class World:
     sender: HttpSender
     secrets: Callable[[], Secrets]
     own_secrets: OwnSecrets
+    tokens: Tokens
     conditions: Callable[[], Conditions]
     on_link: Callable[[str], bool]
     send_failed: Callable[[], None]
@@ -116,7 +118,10 @@ class Exchange:
         changed = await self._changed(claimed)
         if changed is not None:
             return Sent(changed, None)
-        fill = self._fill(lane, destination)
+        token = None if destination.oauth is None else await self._token(lane, destination, destination.oauth)
+        if isinstance(token, HoldDestination):
+            return Sent(token, None)
+        fill = self._fill(lane, destination, token)
         now = self._clock.now()
         accepted = job.wall_created if self._clock.trusted() else None
         try:
@@ -145,6 +150,8 @@ class Exchange:
         answer = Answer(reply.status, reply.headers, reply.body)
         suspected = await self._suspected(destination, reply.peer, outcome.portal_like(answer, destination.expect))
         verdict = outcome.judge(answer, self._circumstances(job, destination, suspected))
+        if token is not None:
+            verdict = self._world.tokens.judged(destination, job.id, token, answer.status, verdict)
         sent = Sent(
             verdict, answer, reply.seconds, reply.sent_bytes, reply.received_bytes, reply.truncated, reply.status
         )
@@ -152,10 +159,16 @@ class Exchange:
             return await self._look(job, lane, destination, sent, fill)
         return sent
 
-    def _fill(self, lane: Lane, destination: Destination) -> request.Fill:
+    async def _token(self, lane: Lane, destination: Destination, oauth: OAuth) -> Token | HoldDestination:
+        route = replace(self._route(lane, destination), origin=request.origin_of(oauth.token_url))
+        return await self._world.tokens.of(destination, oauth, route)
+
+    def _fill(self, lane: Lane, destination: Destination, token: Token | None) -> request.Fill:
         """Whose secrets a reference means: those of the configuration never reach a URL that a job named itself."""
         if destination.adhoc:
             return partial(self._world.own_secrets.fill, lane.owner, lane.destination)
+        if token is not None:
+            return partial(self._world.secrets().fill, tokens={"oauth": token.value})
         return self._world.secrets().fill
 
     async def _changed(self, claimed: Claimed) -> Reject | None:

@@ -268,7 +268,7 @@ class Gates:
             health = self.health.get(name)
             if old is None or health is None:
                 continue
-            if (old.url, old.tls, old.headers, old.proxy) != (new.url, new.tls, new.headers, new.proxy):
+            if _access(old) != _access(new):
                 self.health[name] = self._fresh(new, health.in_flight)
                 afresh.append(name)
                 continue
@@ -379,6 +379,8 @@ class Gates:
     ) -> Ended:
         if verdict.wrote and verdict.hold is not Hold.PORTAL and health.breaker.succeeded():
             self.emit(DestinationClosed(_public(lane)))
+        if verdict.hold is Hold.TOKEN and verdict.duration == 0:
+            return Ended()  # a new token is fetched at once
         if verdict.hold is Hold.GONE and not health.holds.gone(job.id):
             return Ended()
         duration = self._pause(verdict, job, destination.retry)
@@ -417,6 +419,11 @@ class Gates:
 def network_shut(gate: Gate | None) -> bool:
     """Whether a lane waits for the network."""
     return gate is not None and gate.kind == "network"
+
+
+def _access(destination: Destination) -> tuple[object, ...]:
+    """How a destination is reached: what was learnt of one way says nothing of another."""
+    return (destination.url, destination.tls, destination.headers, destination.proxy, destination.oauth)
 
 
 def _public(lane: Lane) -> str:

@@ -143,7 +143,9 @@ def health_key(lane: Lane) -> str:
 
 
 def place(destination: Destination) -> Place:
-    """Whether a destination is on this device, so that no network is needed to reach it."""
+    """Whether a destination, and the server of its tokens, is on this device: then no network is needed."""
+    if destination.oauth is not None and _place_of_url(destination.oauth.token_url) is Place.REMOTE:
+        return Place.REMOTE
     return _place_of_url(destination.url)
 
 

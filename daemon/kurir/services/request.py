@@ -49,7 +49,7 @@ _remembered_url = lru_cache(maxsize=512)(_joined_url)
 
 
 @lru_cache(maxsize=1024)
-def _origin(url: str) -> str:
+def origin_of(url: str) -> str:
     """scheme://authority exactly as written: the wire compares bytes."""
     scheme, _, rest = url.partition("://")
     return f"{scheme}://{rest.split('/', 1)[0].split('?', 1)[0]}"
@@ -62,7 +62,7 @@ def route_of(destination: Destination, needs: Needs, network: NetworkFacts, acce
     """
     bound = needs.network != "any" and place(destination) is Place.REMOTE
     return Route(
-        origin=_origin(destination.url),
+        origin=origin_of(destination.url),
         tls=destination.tls,
         proxy=destination.proxy,
         interface=(interface_for(needs, network) or "") if bound else "",

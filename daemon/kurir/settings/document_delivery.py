@@ -65,9 +65,16 @@ class TlsTable(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OAuthTable(msgspec.Struct, frozen=True, kw_only=True):
-    """Client credentials (RFC 6749, section 4.4); the token fills {secret:oauth} in headers."""
+    """Client credentials (RFC 6749, section 4.4); the token fills {secret:oauth} in headers.
 
-    token_url: Annotated[str, Meta(description="Where the token is fetched.")]
+    A token is fetched when a request needs one, once for all that wait, over the destination's own tls, proxy and
+    timeouts; used until shortly before it expires; and fetched anew, once, when a token that was accepted before is
+    answered 401. The client names itself by HTTP Basic; a server that answers invalid_client is asked once more with
+    id and secret in the body. A token server that fails holds the destination, with the pauses of its retry; a definite
+    no holds like a 401.
+    """
+
+    token_url: Annotated[str, Meta(description="Where the token is fetched; redirects are not followed.")]
     client_id: Annotated[str, Meta(description="May hold {secret:NAME}.")]
     client_secret: Annotated[str, Meta(description="Better {secret:NAME} than the secret itself.")]
     scope: Annotated[str, Meta(description="Asked for, if it is not empty.")] = ""

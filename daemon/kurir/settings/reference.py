@@ -33,9 +33,9 @@ changes nothing either, and `kurirctl status` says why.
 - Durations: `"250ms"`, `"30s"`, `"5m"`, `"24h"`, `"30d"`. Sizes: `"512B"`, `"64KiB"`, `"16MiB"`, `"1GiB"`.
   Rates: `"20/s"`, `"100/m"`. `""` means none where the table says *or none*.
 - `{secret:NAME}` in a string that may hold it is filled in when a request is sent, from `[secrets]`.
+  `{secret:oauth}` in the headers of a destination with `oauth`, and of its topics, is the token that it bought.
 - An explicit `state_dir` or `runtime_dir` wins over the environment.
-- Read and checked, but not acted upon yet: `[alerts]`, `[cache]`, `[resources.NAME]`; of
-  a destination `oauth`.
+- Read and checked, but not acted upon yet: `[alerts]`, `[cache]`, `[resources.NAME]`.
 
 The smallest useful one:
 

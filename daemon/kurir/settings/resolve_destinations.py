@@ -100,7 +100,10 @@ def _oauth(table: OAuthTable | None, scope: Scope, secrets: Container[str]) -> O
         scope.check(name, "it is empty" if not text else value_fault(text) or reference_fault(text, secrets))
     scope.check("scope", value_fault(table.scope))
     return OAuth(
-        token_url=table.token_url, client_id=table.client_id, client_secret=table.client_secret, scope=table.scope
+        token_url=with_plain_scheme(table.token_url),
+        client_id=table.client_id,
+        client_secret=table.client_secret,
+        scope=table.scope,
     )
 
 
