@@ -51,6 +51,9 @@ from kurir.system.state_folder import StateLock, require_folder
 
 METRICS_PORT = "metrics_port"
 RELOAD = "reload"
+STARTING = 60_000
+"""Milliseconds that the start asks the service manager for, again and again until the store is open."""
+
 _LONG = 3_600_000  # milliseconds
 
 
@@ -100,7 +103,7 @@ class Program:
             lock = StateLock.acquire(folder)
             stack.callback(lock.release)
             unusable = self._own_secrets.load()
-            opened = self._open(folder, wal)
+            opened = await self._opened(folder, wal)
             try:
                 control = open_control(self.settings.daemon.runtime_dir, self.settings.access.group, self._environ)
             except BaseException:
@@ -110,6 +113,14 @@ class Program:
             for warning in (*control.warnings, *unusable):
                 self._log.warning(warning)
             await self._serve(folder, wal, opened, control)
+
+    async def _opened(self, folder: Path, wal: bool) -> Opened:
+        """The store. A migration or a salvage may take minutes, and the manager must not take that for a hang."""
+        work = asyncio.create_task(asyncio.to_thread(self._open, folder, wal), name="opening")
+        while not work.done():
+            self._manager.more_time(STARTING)
+            await asyncio.wait({work}, timeout=STARTING / 3000)
+        return work.result()
 
     def _open(self, folder: Path, wal: bool) -> Opened:
         """The store, opened. A full disk gives up its reserve for it: what waits is to be delivered even so."""

@@ -58,6 +58,12 @@ def test_it_says_when_it_is_ready_reloads_and_stops(make: MakeDaemon) -> None:
         assert not any(notice.startswith("WATCHDOG") for notice in daemon.notices)
 
 
+def test_a_start_asks_for_time_until_the_store_is_open(make: MakeDaemon) -> None:
+    with make() as daemon:
+        daemon.wait_notice("STATUS=")
+        assert daemon.heard()[:2] == ["EXTEND_TIMEOUT_USEC=60000000", "READY=1"]
+
+
 def test_it_works_without_a_service_manager_and_with_one_that_is_gone(make: MakeDaemon) -> None:
     for address in ("", "/nonexistent/notify", "@kurird-test-nobody", "vsock:2:1234"):
         daemon = make()

@@ -29,12 +29,13 @@ def test_every_word_arrives_at_the_manager(manager_socket: tuple[socket.socket, 
     environment = {"NOTIFY_SOCKET": address}
     manager = ServiceManager(environment)
     assert environment == {}, "no child speaks for us"
+    assert manager.more_time(60_000)
     assert manager.ready()
     assert manager.status("3 waiting\nREADY=1")
     assert manager.alive()
     assert manager.stopping()
-    heard = [channel.recv(4096).decode() for _ in range(4)]
-    assert heard == ["READY=1", "STATUS=3 waiting READY=1", "WATCHDOG=1", "STOPPING=1"]
+    heard = [channel.recv(4096).decode() for _ in range(5)]
+    assert heard == ["EXTEND_TIMEOUT_USEC=60000000", "READY=1", "STATUS=3 waiting READY=1", "WATCHDOG=1", "STOPPING=1"]
 
 
 def test_a_reload_says_when_it_began_on_the_monotonic_clock(manager_socket: tuple[socket.socket, str]) -> None:

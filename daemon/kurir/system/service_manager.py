@@ -37,6 +37,10 @@ class ServiceManager:
         """The daemon accepts jobs; also the end of a reload."""
         return self._send("READY=1")
 
+    def more_time(self, ms: int) -> bool:
+        """The start goes on: it is not to be taken for hanging before so many milliseconds from now."""
+        return self._send(f"EXTEND_TIMEOUT_USEC={ms * 1000}")
+
     def reloading(self) -> bool:
         """A reload has begun; `ready` ends it."""
         return self._send(f"RELOADING=1\nMONOTONIC_USEC={time.monotonic_ns() // 1000}")
