@@ -503,6 +503,7 @@ def test_all_other_calls_reach_their_places(path: Path) -> None:
         client.ack("t1")
         client.nack("t1", "no", retry=False)
         client.extend("t1", 60)
+        client.progress("t1", 40, "scaled")
         assert client.page(state="dead", limit=10).jobs == ()
     assert [(request.line, request.body.decode()) for request in daemon.requests] == [
         ("GET /v1/jobs/a/why", ""),
@@ -526,6 +527,7 @@ def test_all_other_calls_reach_their_places(path: Path) -> None:
         ("POST /v1/leases/t1/ack", "{}"),
         ("POST /v1/leases/t1/nack", '{"error":"no","retry":false}'),
         ("POST /v1/leases/t1/extend", '{"lease":"60s"}'),
+        ("POST /v1/leases/t1/progress", '{"percent":40,"text":"scaled"}'),
         ("GET /v1/jobs?state=dead&limit=10", ""),
     ]
 

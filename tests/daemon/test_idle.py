@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import time
 
 import pytest
@@ -42,6 +43,23 @@ def test_o6_an_idle_daemon_neither_wakes_nor_writes(make: MakeDaemon, srv: Threa
     with make(to=srv.url) as daemon:
         _work_and_rest(daemon, srv)
         _quiet(daemon, 10)
+
+
+def test_o6_a_consumer_that_waits_for_jobs_costs_neither_wakeups_nor_writes(make: MakeDaemon) -> None:
+    with (
+        make(settings={"topics": {"thumbs": {"consumer": "local"}}}) as daemon,
+        socket.socket(socket.AF_UNIX) as consumer,
+    ):
+        consumer.connect(str(daemon.socket))
+        said = b'{"wait":"24h"}'
+        consumer.sendall(
+            b"POST /v1/topics/thumbs/lease HTTP/1.1\r\nHost: kurir\r\nContent-Length: %d\r\n\r\n" % len(said)
+        )
+        consumer.sendall(said)
+        _quiet(daemon, 10)
+        daemon.client.submit("thumbs", {"n": 1})
+        consumer.settimeout(10)
+        assert b'"payload":{"n":1}' in consumer.recv(65536)
 
 
 @pytest.mark.lab

@@ -14,6 +14,7 @@ _CURES: Mapping[str, str] = {
     "forbidden": "this is for admins (group kurir-admin), or the topic's allow list does not name you",
     "idempotency_key_reused": "use another --key: this one belongs to a job with other content",
     "key_in_use": "leave --keep-key out: the edited job gets a new key",
+    "lease_lost": "another consumer may have the job by now; kurirctl show ID tells",
     "maybe_delivered": "the server may have it already; --accept-duplicate edits it all the same",
     "not_found": "it may belong to another user, or be pruned; see kurirctl list",
     "override_forbidden": "the topic's `overridable` list decides what a job may set itself",

@@ -15,6 +15,7 @@ from kurir.cli.session import session_options
 COMMANDS: Mapping[str, tuple[str, str, str]] = {
     "submit": ("submit", "submit", "Hand over a job of a topic."),
     "post": ("submit", "post", "Hand over a job that carries its own URL."),
+    "work": ("work", "work", "Run a command for each job of a topic."),
     "list": ("look", "list_jobs", "List jobs, newest first."),
     "show": ("show", "show", "Show all about a job."),
     "why": ("waiting", "why", "Say what keeps a job from going now."),

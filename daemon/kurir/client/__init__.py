@@ -29,6 +29,7 @@ from kurir.client.errors import (
     Refused,
 )
 from kurir.client.event_stream import Event
+from kurir.client.leases import LeasedJob
 from kurir.client.submission import NOTHING, EditOptions, NewJob, RawJson, SubmitOptions, Text
 
 if TYPE_CHECKING:
@@ -59,6 +60,7 @@ __all__ = [
     "Job",
     "KurirError",
     "KurirProblem",
+    "LeasedJob",
     "LineResult",
     "NewJob",
     "NotAllowed",

@@ -31,6 +31,7 @@ from kurir.client.errors import (
     unreachable,
 )
 from kurir.client.event_stream import Event, EventDecoder
+from kurir.client.leases import LeasedJob
 from kurir.client.persistence import NeverSent, Persistence
 from kurir.client.submission import NOTHING, Duration, NewJob, SubmitOptions, duration_text
 
@@ -124,8 +125,8 @@ class AsyncClient:
 
     async def lease(
         self, topic: str, *, maximum: int = 1, lease: Duration | None = None, wait: Duration | None = None
-    ) -> list[Job]:
-        """Jobs to work on, each with its body and `["lease"]["token"]`; an empty list after `wait`."""
+    ) -> list[LeasedJob]:
+        """Jobs to work on, each with its `body` and the `token` of its lease; an empty list after `wait`."""
         return await self.run(calls.lease(topic, maximum=maximum, lease=lease, wait=wait))
 
     async def ack(self, token: str) -> None:
@@ -136,6 +137,10 @@ class AsyncClient:
 
     async def extend(self, token: str, lease: Duration) -> None:
         await self.run(calls.settle(token, "extend", {"lease": duration_text(lease)}))
+
+    async def progress(self, token: str, percent: float | None = None, text: str | None = None) -> None:
+        """Tell whoever follows the events how far it is."""
+        await self.run(calls.settle(token, "progress", calls.progress(percent, text)))
 
     async def events(
         self, *, topic: str | None = None, job: str | None = None, last_event_id: str = ""

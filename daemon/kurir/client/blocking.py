@@ -15,6 +15,7 @@ from kurir.client.connection import UnixConnection, Wire
 from kurir.client.documents import Body, Job, LineResult, Page
 from kurir.client.errors import Cause, DaemonUnreachable, KurirError, Refused
 from kurir.client.event_stream import Event, EventDecoder
+from kurir.client.leases import LeasedJob
 from kurir.client.persistence import Persistence
 from kurir.client.submission import NOTHING, Duration, EditOptions, NewJob, SubmitOptions, duration_text
 
@@ -233,18 +234,25 @@ class Client:
 
     def lease(
         self, topic: str, *, maximum: int = 1, lease: Duration | None = None, wait: Duration | None = None
-    ) -> list[Job]:
-        """Jobs to work on, each with its body and `["lease"]["token"]`; an empty list after `wait`."""
+    ) -> list[LeasedJob]:
+        """Jobs to work on, each with its `body` and the `token` of its lease; an empty list after `wait`."""
         return self.run(calls.lease(topic, maximum=maximum, lease=lease, wait=wait))
 
     def ack(self, token: str) -> None:
+        """It is done. `Clash` with the code `lease_lost`: the lease was over, and nothing was changed."""
         self.run(calls.settle(token, "ack"))
 
     def nack(self, token: str, error: str, *, retry: bool = True, delay: Duration | None = None) -> None:
+        """It could not be done: it is tried again by the topic's policy or after `delay`, or a dead letter."""
         self.run(calls.settle(token, "nack", calls.refusal(error, retry=retry, delay=delay)))
 
     def extend(self, token: str, lease: Duration) -> None:
+        """The lease ends that long from now."""
         self.run(calls.settle(token, "extend", {"lease": duration_text(lease)}))
+
+    def progress(self, token: str, percent: float | None = None, text: str | None = None) -> None:
+        """Tell whoever follows the events how far it is."""
+        self.run(calls.settle(token, "progress", calls.progress(percent, text)))
 
 
 class EventStream:

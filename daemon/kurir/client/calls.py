@@ -8,6 +8,7 @@ from urllib.parse import quote, urlencode
 
 from kurir.client.call import JSON, Answer, Call, Repeat, document_of, get, post
 from kurir.client.documents import Body, Job, LineResult, Page, line_result, page
+from kurir.client.leases import LeasedJob, leased_jobs
 from kurir.client.submission import (
     NOTHING,
     Duration,
@@ -180,8 +181,8 @@ def probe(path: str) -> Call[bool]:
 # Local consumers
 
 
-def lease(topic: str, *, maximum: int, lease: Duration | None, wait: Duration | None) -> Call[list[Job]]:
-    """Jobs of a consumer's topic, each with its body and `lease.token`; none after `wait`."""
+def lease(topic: str, *, maximum: int, lease: Duration | None, wait: Duration | None) -> Call[list[LeasedJob]]:
+    """Jobs of a consumer's topic; none after `wait`."""
     members: dict[str, Any] = {"max": maximum}
     if lease is not None:
         members["lease"] = duration_text(lease)
@@ -191,7 +192,7 @@ def lease(topic: str, *, maximum: int, lease: Duration | None, wait: Duration | 
         purpose=f"lease jobs of {topic}",
         method="POST",
         target=f"/v1/topics/{quote(topic, safe='')}/lease",
-        read=lambda answer: list(page(document_of(answer)).jobs),
+        read=leased_jobs,
         body=encode_json(members, "lease"),
         headers=JSON,
         wait=_seconds(wait),
@@ -199,7 +200,7 @@ def lease(topic: str, *, maximum: int, lease: Duration | None, wait: Duration | 
 
 
 def settle(token: str, verb: str, members: Mapping[str, Any] | None = None) -> Call[dict[str, Any]]:
-    """`ack`, `nack` or `extend` a lease."""
+    """`ack`, `nack` or `extend` a lease, or tell the `progress`."""
     return post(f"{verb} the lease", f"/v1/leases/{quote(token, safe='')}/{verb}", members)
 
 
@@ -207,6 +208,12 @@ def refusal(error: str, *, retry: bool, delay: Duration | None) -> dict[str, Any
     """The members of a `nack`."""
     members: dict[str, Any] = {"error": error, "retry": retry}
     return members if delay is None else members | {"delay": duration_text(delay)}
+
+
+def progress(percent: float | None, text: str | None) -> dict[str, Any]:
+    """The members of a `progress`."""
+    given = {"percent": percent, "text": text}
+    return {name: value for name, value in given.items() if value is not None}
 
 
 # Events
