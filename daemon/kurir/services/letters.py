@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from uuid import UUID
@@ -187,4 +188,8 @@ def _seen_by(peer: Peer, wanted: LetterFilter) -> LetterFilter:
 
 
 def _act_on(tx: Tx, ids: tuple[int, ...], run: Callable[..., Amended]) -> list[Amended]:
-    return [run(tx, job) for job in amend.dead_jobs(tx, ids)]
+    done: list[Amended] = []
+    for job in amend.dead_jobs(tx, ids):
+        with suppress(Refused):  # another job holds its unique key by now: it stays in the pile
+            done.append(run(tx, job))
+    return done

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from dataclasses import dataclass
 
 from msgspec.structs import replace
@@ -75,8 +76,21 @@ def retry(tx: Tx, job: Job, catalog: Catalog, now: Now) -> Amended:
     if job.place in (Place.BLOCKED, Place.SUSPECT, Place.READY):
         return Amended(job, job)
     fresh = job.place is Place.DEAD
+    if fresh:
+        _require_unique_key(tx, job, Step.RETRY)
     place = Place.BLOCKED if fresh and (job.line is not None or job.waits) else Place.READY
     return _revive(tx, job, place, Step.RETRY, catalog, now)
+
+
+def _require_unique_key(tx: Tx, job: Job, step: Step) -> None:
+    """Refuse to revive a job whose unique key another live one holds: there is at most one."""
+    if job.unique_key is None:
+        return
+    held = tx.conn.execute(_SQL["unique_first"], (job.unique_key, job.owner, job.topic)).fetchone()
+    if held is not None:
+        holder = uuid.UUID(bytes=held[1])
+        detail = f"cannot {step.value} the job: {holder} holds its unique key; wait for its end or cancel it"
+        raise Refused("wrong_state", detail, state=job.state.value)
 
 
 def resend(tx: Tx, job: Job, catalog: Catalog, now: Now) -> Amended:
@@ -104,7 +118,7 @@ def _revive(tx: Tx, job: Job, place: Place, step: Step, catalog: Catalog, now: N
     tx.move(job.topic, job.owner, account(job.place), LIVE, job.cost)
     ready = {job.lane} if place is Place.READY else set()
     if place is Place.BLOCKED and job.line is not None:
-        ready |= lines.settle_line(tx, job.line, now.device)
+        ready |= lines.rejoin(tx, job.id, job.line, now.device)
     revived = job_from(tx.conn.execute(_SQL["job_by_id"], (job.id,)).fetchone())
     return Amended(revived, job, frozenset(ready))
 
@@ -162,8 +176,10 @@ def edit(tx: Tx, job: Job, change: Edit, room: Room, catalog: Catalog, now: Now)
     ready: set[int] = set()
     if change.line != job.line:
         ready = _change_line(tx, job, change.line, now)
-    elif job.place in (Place.READY, Place.WAITING):
+    elif job.place in (Place.READY, Place.WAITING, Place.SUSPECT):
         place = lines.rest(change.due_at, now.device)
+        if place is Place.READY and job.place is Place.SUSPECT:
+            place = Place.SUSPECT  # it still goes alone
         tx.conn.execute(_SQL["set_state"], (place, job.id, job.place))
         ready = {lane} if place is Place.READY else set()
     edited = job_from(tx.conn.execute(_SQL["job_by_id"], (job.id,)).fetchone())
@@ -180,18 +196,20 @@ def _change_lane(tx: Tx, job: Job, key: LaneKey, catalog: Catalog, now: Now) -> 
 
 def _change_line(tx: Tx, job: Job, line: int | None, now: Now) -> set[int]:
     """The job stands elsewhere from now on: those behind it move up, and it goes there when it is its turn."""
-    if job.place in (Place.READY, Place.WAITING):
+    if job.place in (Place.READY, Place.WAITING, Place.SUSPECT):
         tx.conn.execute(_SQL["set_state"], (Place.BLOCKED, job.id, job.place))
     ready: set[int] = set()
-    for affected in (job.line, line):
-        if affected is not None:
-            ready |= lines.settle_line(tx, affected, now.device)
+    if job.line is not None:
+        ready |= lines.settle_line(tx, job.line, now.device)
+    if line is not None:
+        ready |= lines.rejoin(tx, job.id, line, now.device)
     return ready
 
 
 def rebase(tx: Tx, job: Job, change: Edit, room: Room, catalog: Catalog, now: Now) -> Amended:
     """Resolve a conflict: the request is set against the version that was seen, and goes."""
     require(job, Step.RESOLVE)
+    _require_unique_key(tx, job, Step.RESOLVE)
     edited = edit(tx, job, change, room, catalog, now)
     sent = resend(tx, edited.job, catalog, now)
     return Amended(sent.job, job, edited.ready | sent.ready, edited.lane)

@@ -33,7 +33,11 @@ def end_row(
     if job.waits:
         if job.unique_key is not None:
             _close_gap(tx, job)
-        tx.conn.execute(_SQL["delete_child"], (job.id,))
+        if place is Place.DEAD:
+            tx.conn.execute(_SQL["delete_child_of_kind"], (job.id, lines.UNTIL_ENDED))
+            tx.conn.execute(_SQL["keep_waiting"], (job.id,))
+        else:
+            tx.conn.execute(_SQL["delete_child"], (job.id,))
     return lines.freed(tx, job.id, job.line, place, now.device)
 
 

@@ -119,6 +119,10 @@ SELECT 1 FROM jobs INDEXED BY jobs_line WHERE line = ? AND holds_line = 1 LIMIT 
 SELECT id, state FROM jobs INDEXED BY jobs_front WHERE line = ? AND holds_line = 1 AND id > ? AND state IN (0, 1, 4)
 AND state <= 1 LIMIT 10;
 
+-- name: suspects_behind
+UPDATE jobs SET state = 2 WHERE id IN
+(SELECT id FROM jobs INDEXED BY jobs_suspect WHERE state = 3 AND line = ? AND holds_line = 1 AND id > ?);
+
 -- name: newer_in_line
 SELECT 1 FROM jobs INDEXED BY jobs_line WHERE line = ? AND holds_line = 1 AND id > ? LIMIT 1;
 
@@ -163,6 +167,13 @@ DELETE FROM successions WHERE parent = ? AND child = ?;
 
 -- name: delete_child
 DELETE FROM successions WHERE child = ?;
+
+-- name: delete_child_of_kind
+DELETE FROM successions WHERE child = ? AND kind >= ?;
+
+-- name: keep_waiting
+-- A dead job may come back, and then still comes after the jobs that it named.
+UPDATE jobs SET waits = (SELECT count(*) FROM successions INDEXED BY successions_child WHERE child = ?1) WHERE id = ?1;
 
 -- name: child_released
 UPDATE jobs SET waits = waits - 1 WHERE id = ? AND waits > 0 RETURNING waits, state, due_at, line, lane;

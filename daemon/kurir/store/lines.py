@@ -44,6 +44,15 @@ def settle_line(tx: Tx, line: int, now: int) -> set[int]:
     return {lane} if place is Place.READY else set()
 
 
+def rejoin(tx: Tx, job: int, line: int, now: int) -> set[int]:
+    """A job takes its old place in a line. Returns the lanes that gained a ready job.
+
+    Younger ones that an unclean end has interrupted step behind it like the others, although they were to go alone.
+    """
+    tx.conn.execute(_SQL["suspects_behind"], (line, job))
+    return settle_line(tx, line, now)
+
+
 def release(tx: Tx, parent: int, kind: int, now: int) -> set[int]:
     """Let go what waited for `parent`, as far as `kind` allows. Returns the lanes that gained a ready job."""
     lanes: set[int] = set()

@@ -106,10 +106,19 @@ def _return(tx: Tx, job: Job, crash: _Crash, now: Now) -> Job:
     if ended is not None:
         tx.move(job.topic, job.owner, account(Place.LEASED), account(place), job.cost)
         lines.freed(tx, job.id, job.line, place, now.device)
+    elif job.line is not None:
+        _keep_order(tx, job.id, job.line, place, now)
     return replace(
         job, place=place, reason=Reason.RECOVERED, crashes=fate.crashes, ambiguous=True, lease=None,
         last_error=fate.error or job.last_error, ended_at=ended, wall_ended=None if ended is None else now.wall,
     )  # fmt: skip
+
+
+def _keep_order(tx: Tx, job: int, line: int, place: Place, now: Now) -> None:
+    """An older job may have come back to the line while this one was in flight: then it goes first."""
+    if tx.conn.execute(_SQL["line_head"], (line,)).fetchone()[0] != job:
+        tx.conn.execute(_SQL["set_state"], (Place.BLOCKED, job, place))
+        lines.settle_line(tx, line, now.device)
 
 
 def end(tx: Tx, save: Callable[[Tx], None]) -> None:

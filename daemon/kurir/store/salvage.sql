@@ -2,12 +2,13 @@
 
 -- name: keep_successions
 -- A job whose parent is lost, or has ended meanwhile, waits for nobody.
-DELETE FROM successions WHERE kind = 2 OR NOT EXISTS (SELECT 1 FROM jobs WHERE id = successions.child AND state <= 4)
+DELETE FROM successions WHERE kind = 2 OR NOT EXISTS (SELECT 1 FROM jobs WHERE id = successions.child
+    AND (state <= 4 OR (state = 6 AND kind = 0)))
     OR NOT EXISTS (SELECT 1 FROM jobs WHERE id = successions.parent AND (state <= 4 OR (state IN (6, 7) AND kind = 0)));
 
 -- name: count_waits
 UPDATE jobs SET waits = (SELECT count(*) FROM successions WHERE child = jobs.id)
-WHERE state <= 4 AND (waits > 0 OR id IN (SELECT child FROM successions));
+WHERE state <= 6 AND (waits > 0 OR id IN (SELECT child FROM successions));
 
 -- name: version
 -- What is known of a job already.
