@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 
@@ -14,6 +15,7 @@ from cli.command import KURIRCTL, environment, kurirctl, kurirctl_on_terminal
 from cli.conftest import DARK, SAID, Scene
 from kurir.client import Text
 from support.daemon import Daemon
+from support.server import Reply, ThreadedServer
 
 COMMANDS = (
     ["list"],
@@ -181,9 +183,7 @@ def test_a5_status_ends_with_69_when_the_daemon_answers_but_cannot_work(scene: S
     assert "kurird" in ended.out
 
 
-def test_a_held_destination_is_named_by_status(scene: Scene, tmp_path_factory: pytest.TempPathFactory) -> None:
-    from support.server import Reply, ThreadedServer  # noqa: PLC0415 - for this test alone
-
+def test_a_held_destination_is_named_by_status(tmp_path_factory: pytest.TempPathFactory) -> None:
     with ThreadedServer() as server, Daemon(tmp_path_factory.mktemp("h"), to=server.url) as daemon:
         server.answer(Reply(401))
         with daemon.client.events(timeout=20) as events:
@@ -223,3 +223,17 @@ def test_lines_of_output_reach_the_file_they_are_sent_to_while_a_bar_is_on_the_t
     assert file.read_text().count("done") == 2
     assert "waiting" in ended.out
     assert "done" not in ended.out
+
+
+def test_a_budget_is_shown_by_status_and_named_by_why(tmp_path: Path) -> None:
+    settings = {"destinations": {"api": {"budget": {"bytes": "1KiB", "on": "any"}}}}
+    with ThreadedServer() as srv, Daemon(tmp_path, to=srv.url, settings=settings) as daemon:
+        daemon.client.wait(daemon.client.submit("orders", b"x" * 1000).id, 10)
+        waiting = daemon.client.submit("orders", {"n": 2})
+        larger = daemon.client.submit("orders", b"x" * 2000)
+        assert "the budget of 1 KiB a day is spent" in kurirctl(daemon.socket, "why", waiting.id).out
+        assert "larger than the whole budget of 1 KiB a day" in kurirctl(daemon.socket, "why", larger.id).out
+        shown = " ".join(kurirctl(daemon.socket, "status").out.split())
+        assert re.search(r"budgets api: 1\.\d KiB of 1\.0 KiB a day, anew in \d+ (h|min|s)", shown), shown
+        daemon.client.flush()
+        assert daemon.client.get(waiting.id).state == "pending"

@@ -70,7 +70,22 @@ def network(document: Document) -> str:
 def power(document: Document) -> str:
     """Where the power comes from."""
     supply, percent = printable(document.get("supply") or "unknown"), number(document.get("percent"))
-    return supply if percent is None else f"{supply}, battery at {percent:.0f} %"
+    low = ", which is low" if document.get("low") is True else ""
+    return supply if percent is None else f"{supply}, battery at {percent:.0f} %{low}"
+
+
+def budgets(document: Document, now: datetime) -> list[str]:
+    """How much of each data budget is spent, and when it begins anew."""
+    return [_budget(name, mapping(one), now) for name, one in sorted(mapping(document.get("budgets")).items())]
+
+
+def _budget(name: str, one: Document, now: datetime) -> str:
+    spent, whole = number(one.get("spent_bytes")), number(one.get("bytes"))
+    used = f"{size(spent)} of {size(whole)}" if spent is not None and whole is not None else "not known"
+    per, where = printable(one.get("per") or "period"), " on metered networks" if one.get("on") == "metered" else ""
+    anew = f", anew {relative(one['until'], now)}" if parse_instant(one.get("until")) is not None else ""
+    idle = "" if one.get("counts") is not False else "; not counted now"
+    return f"{printable(name)}: {used} a {per}{where}{anew}{idle}"
 
 
 def clock(document: Document, now: datetime) -> str:

@@ -19,7 +19,7 @@ from kurir.client import Client, Refused
 # What the page has words for; a member that it does not know is shown below as it stands.
 _WORDED = frozenset(
     {"version", "uptime", "jobs", "topics", "oldest_pending_age", "in_flight"}
-    | {"network", "power", "clock", "store", "degraded"}
+    | {"network", "power", "clock", "store", "budgets", "degraded"}
 )
 
 
@@ -79,6 +79,8 @@ def _summary(document: Mapping[str, Any], now: datetime) -> Iterator[tuple[str, 
     yield "clock", overview.clock(overview.mapping(document.get("clock")), now)
     if document.get("store"):
         yield "store", overview.store(overview.mapping(document["store"]))
+    for index, budget in enumerate(overview.budgets(document, now)):
+        yield ("budgets" if index == 0 else ""), budget
     yield from members.rows({name: value for name, value in document.items() if name not in _WORDED}, now)
     for index, reason in enumerate(overview.degraded(document, now)):
         yield ("degraded" if index == 0 else ""), reason
