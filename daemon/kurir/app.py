@@ -27,6 +27,8 @@ from kurir.domain.instant import Now
 from kurir.logs import Folding, Level, Logger, LogSubscriber, install_handlers
 from kurir.metrics import Known, Metrics, Snapshot
 from kurir.services.agenda import Agenda
+from kurir.services.alerts import REASON as ALERT_COMMAND
+from kurir.services.alerts import Alerts, Told
 from kurir.services.engine import Engine, Surroundings
 from kurir.services.figures import Figures
 from kurir.services.opening import Opened, Salvages, open_store
@@ -37,6 +39,7 @@ from kurir.services.views import Lens
 from kurir.services.watchdog import Watchdog
 from kurir.settings.load import load
 from kurir.settings.model import Settings
+from kurir.store.salvage import REASON as QUARANTINED
 from kurir.store.salvage import SalvageReport, salvage
 from kurir.system.clock import SystemClock
 from kurir.system.clock_sync import Trust, read_boot_id
@@ -66,6 +69,7 @@ class _Stage:
     control: ControlSocket
     metrics: Metrics
     server: ControlServer
+    alerts: Alerts
 
 
 class Program:
@@ -92,6 +96,7 @@ class Program:
         )
         self._figures: Figures | None = None
         self._subscribers: list[Emit] = []
+        self._alerts: Alerts | None = None
 
     async def run(self) -> None:
         """Serve until SIGTERM or SIGINT. Raises KuriError for what prevents it."""
@@ -152,10 +157,11 @@ class Program:
         metrics = Metrics(self._snapshot, self._known, self._clock.now)
         stream = EventStream(self._lens, self._clock.wall)
         self._subscribers = [metrics.on_event, stream.take, follower.on_event]
+        alerts = self._alerts = self._new_alerts(agenda, folding, control)
         server = ControlServer(stream, lambda: self.settings.access, lambda: self.settings.limits, self._defect)
         self._hear_signals()
         try:
-            await self._work(_Stage(folder, wal, control, metrics, server), opened)
+            await self._work(_Stage(folder, wal, control, metrics, server, alerts), opened)
         finally:
             folding.flush()
             agenda.close()
@@ -170,6 +176,7 @@ class Program:
         stage.server.serve(self._services(engine, stage.metrics))
         async with asyncio.TaskGroup() as around:
             outside = around.create_task(self._watch_outside(), name="outside")
+            telling = around.create_task(stage.alerts.run(), name="alerts")
             await stage.server.start(*stage.control.sockets)
             await self._offer_metrics(scraped)
             while True:
@@ -185,6 +192,8 @@ class Program:
                 stage.server.serve(self._services(engine, stage.metrics))
             await scraped.stop()
             await stage.server.stop(1.0)
+            await stage.alerts.stop()
+            telling.cancel()
             outside.cancel()
         await self._end(engine)
         await self._sender.close()
@@ -194,6 +203,8 @@ class Program:
         events = Events()
         for subscriber in self._subscribers:
             events.subscribe(subscriber)
+        if self._alerts is not None:
+            events.subscribe(self._alerts.on_event, *Alerts.KINDS)
         reserve = Reserve(folder / "reserve")
         with suppress(OSError):  # without it outcomes have less room on a full disk, and nothing else changes
             reserve.take()
@@ -252,6 +263,8 @@ class Program:
     def _tell_salvaged(self, report: SalvageReport) -> None:
         self._salvages.count()
         self._log.warning("the damaged database is kept", file=str(report.file), kept=report.kept, lost=report.lost)
+        if self._alerts is not None:
+            self._alerts.degraded(QUARANTINED, f"the database was damaged; it is kept as {report.file}")
 
     async def _watch_outside(self) -> None:
         """Follow the world and the files of secrets."""
@@ -284,7 +297,7 @@ class Program:
             secrets.validate()
         except ConfigurationError as fault:
             self._log.error("cannot reload; the old configuration goes on", error=str(fault))
-            self._troubles[RELOAD] = f"the last reload failed: {fault}"
+            self._trouble(RELOAD, f"the last reload failed: {fault}")
             self._manager.ready()
             return
         self._troubles.pop(RELOAD, None)
@@ -294,6 +307,8 @@ class Program:
         if self._engine is not None:
             self._adopt(self._engine)
             self._engine.secrets_changed(secrets.refresh())
+        if self._alerts is not None:
+            self._alerts.adopt(self._told())
         self._reloaded.set()
         self._log.info("reloaded")
         self._manager.ready()
@@ -318,17 +333,36 @@ class Program:
         )
 
     def _services(self, engine: Engine, metrics: Metrics) -> Services:
-        return services_of(
-            engine, self._clock, version=__version__, metrics=metrics.render, troubles=self._troubles.items
-        )
+        return services_of(engine, self._clock, version=__version__, metrics=metrics.render, troubles=self._wrong)
 
     async def _offer_metrics(self, listener: MetricsListener) -> None:
         if self.settings.metrics_listen is None:
             return
         fault = await listener.start(*self.settings.metrics_listen)
         if fault is not None:
-            self._troubles[METRICS_PORT] = fault
+            self._trouble(METRICS_PORT, fault)
             self._log.warning("metrics are not served over TCP", error=fault)
+
+    def _new_alerts(self, agenda: Agenda, folding: Folding, control: ControlSocket) -> Alerts:
+        def complain(text: str) -> None:
+            folding.tell(("alerts", "failed"), lambda left_out: self._log.warning(text, more_like_it=left_out or None))
+
+        environ = {"KURIR_SOCKET": str(control.sockets[0].getsockname())}
+        return Alerts(self._told(), agenda, self._lens, self._redact, environ, complain)
+
+    def _told(self) -> Told:
+        return Told(command=self.settings.alerts.command, fold=self.settings.alerts.fold)
+
+    def _trouble(self, reason: str, detail: str) -> None:
+        """Something is wrong until it passes, and somebody should know."""
+        self._troubles[reason] = detail
+        if self._alerts is not None:
+            self._alerts.degraded(reason, detail)
+
+    def _wrong(self) -> list[tuple[str, str]]:
+        """What is wrong now besides the store."""
+        fault = self._alerts.trouble if self._alerts is not None else None
+        return [*self._troubles.items(), *([(ALERT_COMMAND, fault)] if fault is not None else [])]
 
     def _hear_signals(self) -> None:
         loop = asyncio.get_running_loop()
@@ -350,7 +384,7 @@ class Program:
             self._engine.secrets_changed(names)
 
     def _snapshot(self) -> Snapshot:
-        return Snapshot() if self._figures is None else self._figures.snapshot(tuple(self._troubles))
+        return Snapshot() if self._figures is None else self._figures.snapshot(tuple(name for name, _ in self._wrong()))
 
     def _known(self) -> Known:
         return Known(self.settings.topics, self.settings.destinations)

@@ -35,7 +35,7 @@ changes nothing either, and `kurirctl status` says why.
 - `{secret:NAME}` in a string that may hold it is filled in when a request is sent, from `[secrets]`.
   `{secret:oauth}` in the headers of a destination with `oauth`, and of its topics, is the token that it bought.
 - An explicit `state_dir` or `runtime_dir` wins over the environment.
-- Read and checked, but not acted upon yet: `[alerts]`, `[cache]`, `[resources.NAME]`.
+- Read and checked, but not acted upon yet: `[cache]`, `[resources.NAME]`.
 
 The smallest useful one:
 
