@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from kurir.client import KurirError, KurirProblem, NewJob
-from support.daemon import Daemon, MakeDaemon
+from support.daemon import Daemon, MakeDaemon, run_to_end
 from support.server import Hang, Reply, ThreadedServer
 
 NOWHERE = "http://127.0.0.1:9"
@@ -178,6 +178,25 @@ def test_a4_a_disk_that_goes_on_damaging_ends_the_process_and_is_not_filled_with
     assert daemon.wait_exit() == 74
     assert len(_aside(daemon)) == 3
     assert [line for line in daemon.lines() if line.startswith("kurird: cannot go on")]
+
+
+def test_a4_a_supervisor_that_starts_it_again_for_ever_does_not_fill_the_disk_with_copies(make: MakeDaemon) -> None:
+    daemon = make(to=NOWHERE)
+    daemon.state.mkdir(mode=0o700)
+    damaged = b"no database" * 1000
+    (daemon.state / "queue.db").write_bytes(damaged)
+    for number in range(10):
+        (daemon.state / f"queue.db.corrupt-20260101T000000000Z.{number}").write_bytes(b"")
+        (daemon.state / f"queue.db.corrupt-20260101T000000000Z.{number}-wal").write_bytes(b"")
+    ended = run_to_end(daemon)
+    assert ended.code == 74
+    assert "10 damaged ones are kept there" in ended.err
+    assert (daemon.state / "queue.db").read_bytes() == damaged
+    assert len(_aside(daemon)) == 10
+    for path in daemon.state.glob("queue.db.corrupt-*"):
+        path.unlink()
+    daemon.start()
+    assert "store_quarantined" in _reasons(daemon)
 
 
 @pytest.mark.parametrize("column", ["headers = '{'", "last_error = 'x'", "reason = 'nonsense'", "digest = x'00'"])

@@ -15,7 +15,7 @@ from kurir.domain.policy import MINUTE
 from kurir.store import bodies, database, meta, recover, schedules
 from kurir.store.catalog import Catalog
 from kurir.store.recover import Recovered
-from kurir.store.salvage import SalvageReport, finish_interrupted, salvage, visibly_damaged
+from kurir.store.salvage import SalvageReport, copies, finish_interrupted, salvage, visibly_damaged
 from kurir.store.statements import load
 from kurir.store.tx import Tally, Tx
 from kurir.system.clock import SystemClock
@@ -25,6 +25,9 @@ MOST_SALVAGES = 3
 """How often a run sets a damaged database aside within `SALVAGES_WITHIN` milliseconds."""
 
 SALVAGES_WITHIN = 10 * MINUTE
+
+MOST_COPIES = 10
+"""How many damaged databases are kept before a person has to look: a supervisor starts the daemon again for ever."""
 
 
 class Salvages:
@@ -47,6 +50,21 @@ class Salvages:
                 f" {SALVAGES_WITHIN // MINUTE} minutes: the disk or the memory of this device damages it; it is left as"
                 " it is, and the copies queue.db.corrupt-* are kept; check the disk, then start kurird again"
             )
+        _require_few_copies(folder)
+
+
+def _require_few_copies(folder: Path) -> None:
+    if copies(folder) >= MOST_COPIES:
+        raise StateDirectoryError(
+            f"cannot go on: the queue in {folder} is damaged again, and {MOST_COPIES} damaged ones are kept there:"
+            " something damages them; the queue is left as it is; check the disk and the memory of this device, move"
+            " queue.db.corrupt-* elsewhere, then start kurird again"
+        )
+
+
+def _salvage(folder: Path, clock: SystemClock) -> SalvageReport:
+    _require_few_copies(folder)
+    return salvage(folder, Now(clock.now(), clock.wall()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +84,7 @@ def open_store(folder: Path, clock: SystemClock, *, wal: bool, crash_limit: int)
     """Open the queue of a state directory whose lock is held.
 
     A damaged database is set aside and salvaged, once: a fresh one that is damaged too raises StoreCorrupt.
-    Raises StateDirectoryError for a database of a newer program.
+    Raises StateDirectoryError for a database of a newer program, and for one that is damaged time and again.
     """
     bodies.prepare(folder)
     finish_interrupted(folder)
@@ -76,7 +94,7 @@ def open_store(folder: Path, clock: SystemClock, *, wal: bool, crash_limit: int)
             raise StoreCorrupt("the file is no database")
         conn = _open(folder, wal)
     except StoreCorrupt:
-        report = salvage(folder, Now(clock.now(), clock.wall()))
+        report = _salvage(folder, clock)
         conn = _open(folder, wal)
     try:
         return _take_over(conn, folder, clock, crash_limit, report)
@@ -84,7 +102,7 @@ def open_store(folder: Path, clock: SystemClock, *, wal: bool, crash_limit: int)
         conn.close()
         if report is not None:
             raise
-        report = salvage(folder, Now(clock.now(), clock.wall()))
+        report = _salvage(folder, clock)
         return _take_over(_open(folder, wal), folder, clock, crash_limit, report)
 
 

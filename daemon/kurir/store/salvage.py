@@ -73,6 +73,14 @@ def finish_interrupted(folder: Path) -> bool:
     return False
 
 
+def copies(folder: Path) -> int:
+    """How many damaged databases are kept."""
+    names = {path.name for path in folder.glob(f"{_ASIDE}*")}
+    for companion in _COMPANIONS:
+        names = {name.removesuffix(companion) for name in names}
+    return len(names)
+
+
 def salvage(folder: Path, now: Now) -> SalvageReport:
     """Set the database aside, and start a new one with every row of it that can be read.
 
