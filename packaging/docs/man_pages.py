@@ -64,6 +64,7 @@ kurirctl submit orders '{"id": 7}' --wait 30s
 kurirctl submit orders @file.ndjson --lines --key import-1
 kurirctl why ID
 kurirctl dead retry --topic orders --dry-run
+kurirctl secret set token --origin https://api.example.com < token.txt
 kurirctl events --json --topic orders
 kurirctl doctor
 """

@@ -16,6 +16,7 @@ from kurir.cli.printable import printable
 from kurir.cli.session import Session
 from kurir.client import KurirError
 from kurir.client import schedules as calls
+from kurir.client import secrets as own_secrets
 
 if TYPE_CHECKING:
     from kurir.client import Client
@@ -77,11 +78,17 @@ def _schedules(client: Client, _: click.Context) -> Iterable[Item]:
         yield Item(printable(one.get("id", "")), help=printable(one.get("topic", "")))
 
 
+def _secrets(client: Client, _: click.Context) -> Iterable[Item]:
+    for one in objects(client.run(own_secrets.listing()).get("secrets")):
+        yield Item(printable(one.get("name", "")), help=", ".join(map(printable, one.get("origins") or ())))
+
+
 topics = _asking(_topics)
 destinations = _asking(_destinations)
 topics_or_destinations = _asking(_topics_or_destinations)
 degraded_reasons = _asking(_reasons)
 schedules = _asking(_schedules)
+secrets = _asking(_secrets)
 
 
 def jobs(*states: str) -> Completer:

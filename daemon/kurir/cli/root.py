@@ -29,6 +29,7 @@ COMMANDS: Mapping[str, tuple[str, str, str]] = {
     "pause": ("operate", "pause", "Stop sending for a topic or destination."),
     "resume": ("operate", "resume", "Go on sending for a topic or destination."),
     "schedule": ("schedule", "schedule", "List, set, remove or run schedules."),
+    "secret": ("secret", "secret", "List, set or remove your secrets."),
     "status": ("status", "status", "Show how the daemon is doing."),
     "top": ("top", "top", "Watch what is under way, live."),
     "doctor": ("doctor", "doctor", "Say what is wrong, and the cure."),

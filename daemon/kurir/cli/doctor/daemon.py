@@ -26,6 +26,7 @@ _HOLDS: Mapping[str, str] = {
     "unauthorized": "put a valid credential into its secret: the change is noticed at once",
     "gone": "the server says that this address is gone for good: set the destination's url",
     "secret": "make the secret readable: see secrets above",
+    "token": "see what its token server says; it is asked again by itself",
     "classified": "see what its `classify` says; kurirctl flush does not end it, a change of its configuration does",
 }
 
