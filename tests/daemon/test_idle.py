@@ -62,6 +62,15 @@ def test_o6_a_consumer_that_waits_for_jobs_costs_neither_wakeups_nor_writes(make
         assert b'"payload":{"n":1}' in consumer.recv(65536)
 
 
+def test_an_idle_daemon_with_schedules_neither_wakes_nor_writes_until_one_is_due(
+    make: MakeDaemon, srv: ThreadedServer
+) -> None:
+    schedules = {"yearly": {"topic": "orders", "cron": "0 0 1 1 *"}, "daily": {"topic": "orders", "every": "1d"}}
+    with make(to=srv.url, settings={"schedules": schedules, "clock": {"trust": "always"}}) as daemon:
+        _work_and_rest(daemon, srv)
+        _quiet(daemon, 10)
+
+
 @pytest.mark.lab
 @pytest.mark.timeout(300)
 def test_o6_an_idle_daemon_neither_wakes_nor_writes_in_a_minute(make: MakeDaemon, srv: ThreadedServer) -> None:

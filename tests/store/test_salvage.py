@@ -13,10 +13,13 @@ import pytest
 
 from kurir.domain.errors import DiskFull, StateDirectoryError, StoreCorrupt
 from kurir.domain.job import BodyKind, ErrorKind, Job, Place, State
-from kurir.store import bodies, look
+from kurir.domain.policy import Limits
+from kurir.domain.schedule import Rule
+from kurir.store import bodies, look, schedules
 from kurir.store.database import fault_of
 from kurir.store.insert import Remembered, Repeated, insert
 from kurir.store.salvage import REASON, SalvageReport, finish_interrupted, salvage, visibly_damaged
+from kurir.store.schedules import Wanted, Who
 from kurir.store.transplant import Transplant
 from kurir.store.tx import Tx
 from support.store import WALL, Store, at, error, new_job, open_store
@@ -428,4 +431,21 @@ def test_payload_files_of_lost_jobs_are_not_collected_until_somebody_has_looked(
     store.sql("DELETE FROM degraded")
     assert len(bodies.orphans(store.conn, bodies.names(tmp_path))) == 1
     assert WALL > 0
+    store.close()
+
+
+def test_schedules_are_carried_over_and_stand_where_they_stood(tmp_path: Path) -> None:
+    fill(tmp_path, 200)
+    store = open_store(tmp_path)
+    rule, who = Rule(cron="0 * * * *", timezone="UTC"), Who("alice", ("kurir",))
+    for name in ("a", "b"):
+        said = b'{"topic":"orders","payload":{"n":"%s"}}' % name.encode()
+        one = Wanted(owner=1000, name=name, configured=False, who=who, topic="orders", rule=rule, size=9, said=said)
+        store.write(lambda tx, one=one: schedules.put(tx, one, Limits(), at(5), admin=False, trusted=True))  # type: ignore[misc]
+    before = store.write(schedules.read)
+    store.close()
+    report = salvage(tmp_path, at(10))
+    store = reopened(tmp_path, report)
+    assert store.write(schedules.read) == before
+    assert schedules.said(store.conn, 1000, "b") == b'{"topic":"orders","payload":{"n":"b"}}'
     store.close()
