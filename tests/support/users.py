@@ -41,9 +41,10 @@ class User:
         self._process = process
 
     @classmethod
-    async def of(cls, path: Path, uid: int, gid: int | None = None) -> User:
+    async def of(cls, path: Path, uid: int, gid: int | None = None, groups: tuple[int, ...] = ()) -> User:
+        supplementary = f"--groups={','.join(map(str, groups))}" if groups else "--clear-groups"
         program = [
-            "setpriv", f"--reuid={uid}", f"--regid={gid or uid}", "--clear-groups", "/usr/bin/env", "python3", "-c",
+            "setpriv", f"--reuid={uid}", f"--regid={gid or uid}", supplementary, "/usr/bin/env", "python3", "-c",
             PROGRAM, str(path),
         ]  # fmt: skip
         pipe = asyncio.subprocess.PIPE
