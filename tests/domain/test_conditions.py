@@ -141,6 +141,17 @@ def test_roaming_holds_what_must_not_roam_and_so_does_a_mobile_connection_of_whi
     assert held(needs, Conditions(network=NetworkFacts(kernel=ROUTED))) == []
 
 
+@pytest.mark.parametrize("state", [State.CONNECTING, State.DISCONNECTING, State.UNKNOWN])
+def test_a_need_of_the_network_waits_while_networkmanager_connects_although_the_kernel_has_a_route(
+    state: State,
+) -> None:
+    between = Conditions(network=network(None, state=state, kernel=ROUTED))
+    assert held(Needs(network="unmetered"), between) == [
+        "network: needs an unmetered network; NetworkManager is still connecting"
+    ]
+    assert held(Needs(), between) == []
+
+
 @pytest.mark.parametrize("need", ["unmetered", "not_roaming", "ssid:x", "vpn", "interface:eth0"])
 def test_a_need_of_the_network_waits_until_networkmanager_has_answered(need: str) -> None:
     asked = Conditions(network=NetworkFacts(awaited=True, kernel=ROUTED))
@@ -185,6 +196,8 @@ def test_the_same_way_out_costs_what_it_cost_when_networkmanager_has_stopped() -
     known = network(WIFI, metered=Metered.GUESS_YES, kernel=ROUTED)
     stopped = NetworkFacts(detail="NetworkManager is not running", kernel=ROUTED)
     assert remembering(known, stopped).metered is Metered.GUESS_YES
+    starting = NetworkFacts(source="networkmanager", state=State.DISCONNECTED, kernel=ROUTED)
+    assert remembering(known, starting).metered is Metered.GUESS_YES
     elsewhere = replace(stopped, kernel=KernelFacts(routes=("eth1 via 10.1.0.1",)))
     assert remembering(known, elsewhere) == elsewhere, "another network, of which nobody has said anything"
     assert remembering(known, network(CABLE, metered=Metered.NO, kernel=ROUTED)).metered is Metered.NO

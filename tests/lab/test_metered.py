@@ -128,6 +128,7 @@ def test_promise_6_a_job_that_needs_an_unmetered_network_puts_no_byte_on_a_meter
         job = here.daemon.client.submit("photos", {"n": 1}).id
         until(lambda: why(here, job), what="it is held")
         assert why(here, job) == ["needs an unmetered network; wan0 is metered (yes)"]
+        assert b"\nkurir_network_metered 1.0\n" in here.daemon.get("/metrics")
         time.sleep(1.5)  # what is measured is that nothing happens
         assert counted(here) == 0
         assert here.done(here.daemon.client.submit("orders", {"n": 2}).id)["attempts"] == 1, "others go"
@@ -144,6 +145,28 @@ def test_a_guess_of_networkmanager_counts_as_metered(tmp_path: Path) -> None:
         assert why(here, job) == ["needs an unmetered network; wan0 is metered (guess-yes)"]
         time.sleep(1)  # what is measured is that nothing happens
         assert counted(here) == 0
+
+
+def test_no_byte_goes_while_networkmanager_connects_to_a_metered_network_or_begins_anew(tmp_path: Path) -> None:
+    with NetworkLab(metered=True) as lab, site(lab, tmp_path, TOPICS) as here:
+        metered(here, True)
+        count_bytes(here, "wan0")
+        job = here.daemon.client.submit("photos", {"n": 1}).id
+        for _ in range(3):
+            lab.unplug()
+            here.knows("offline")
+            lab.plug()
+            here.knows("online")
+            metered(here, True)
+        for _ in range(2):
+            lab.kill("nm")
+            until(lambda: here.daemon.client.status()["network"]["source"] == "none", what="it is gone")
+            lab.start_manager()
+            here.knows("online")
+            metered(here, True)
+        assert counted(here) == 0
+        document = here.job(job)
+        assert (document["attempts"], document["unreachable"]) == (0, 0)
 
 
 def test_an_upload_ends_when_its_network_becomes_metered_and_goes_on_when_it_is_not(tmp_path: Path) -> None:
@@ -265,6 +288,7 @@ def test_a_job_that_needs_external_power_sends_nothing_on_battery_and_ends_when_
                 supply(here, "battery")
                 job = here.daemon.client.submit("backups", b"x" * BIG, content_type="application/octet-stream").id
                 assert why(here, job)[0].startswith("needs external power; the device runs on battery")
+                assert b"\nkurir_on_battery 1.0\n" in here.daemon.get("/metrics")
                 time.sleep(1)  # what is measured is that nothing happens
                 assert counted(here) == 0
             slow_down(lab)
@@ -328,6 +352,7 @@ def test_a_budget_of_metered_networks_holds_there_and_not_elsewhere(tmp_path: Pa
         time.sleep(1)  # what is measured is that nothing happens
         assert len(here.receiver.received()) == delivered
         assert here.daemon.client.status()["budgets"]["api"]["left_bytes"] == 0
+        assert b'\nkurir_held{destination="api",reason="budget"} 1.0\n' in here.daemon.get("/metrics")
         here.daemon.client.flush()
         assert counted(here) == 0
         meter(here, "no")

@@ -11,6 +11,7 @@ import pytest
 
 from kurir.domain.roaming import ModemFacts, Registration
 from kurir.system.bus import SystemBus
+from kurir.system.bus_calls import DBUS, call
 from kurir.system.modemmanager import ModemWatcher
 from support import modemmanager_mock
 from support.nmlab import SYSTEM_PYTHON, PrivateBus, missing, missing_mocks
@@ -91,6 +92,20 @@ async def test_the_signal_of_a_modem_is_not_listened_to(tmp_path: Path, monkeypa
                 modemmanager_mock.say(private.address, "Signal", quality)
             await asyncio.sleep(0.2)  # what is measured is that nothing happens
             assert heard == []
+
+
+async def test_only_the_registration_of_a_modem_is_asked_for_at_the_bus(tmp_path: Path) -> None:
+    with PrivateBus(tmp_path) as private:
+        start_mock(private)
+        async with watched(private.address) as here:
+            await here.registered(Registration.HOME)
+            assert here.bus.connection is not None
+            bus = here.bus.connection.bus
+            debug = (DBUS[0], DBUS[1], "org.freedesktop.DBus.Debug.Stats")
+            rules = await call(bus, *debug, "GetAllMatchRules")
+            about = [rule for name in rules for rule in rules[name] if "Modem/0" in rule and "Properties" in rule]
+            assert len(about) == 2
+            assert all("arg0='org.freedesktop.ModemManager1.Modem." in rule for rule in about), about
 
 
 async def test_modemmanager_that_is_missing_comes_goes_and_comes_back_is_followed(tmp_path: Path) -> None:

@@ -121,7 +121,10 @@ async def test_hours_that_end_in_mid_attempt_end_it(tmp_path: Any, names: Any, m
         srv.answer(Hang())
         await daemon.accept(body=b"x", needs={"hours": window})
         await srv.wait_for(lambda: srv.requests)
-        clock.advance(20 * MINUTE)
+        clock.advance(20 * MINUTE - clock.wall() % MINUTE - 1)
+        await asyncio.sleep(0)
+        assert daemon.of(AttemptEnded) == []
+        clock.advance(1)
         await daemon.wait(lambda _: bool(daemon.of(AttemptEnded)))
         assert daemon.of(AttemptEnded)[0].verdict == "interrupted"
 

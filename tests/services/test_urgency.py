@@ -7,9 +7,12 @@ from typing import Any
 
 import pytest
 
-from kurir.domain.conditions import Metered, PowerFacts, Supply
+from kurir.domain.conditions import Conditions, Metered, PowerFacts, Supply
 from kurir.domain.events import WokeUp
 from kurir.domain.policy import HOUR, MINUTE, SECOND, Destination, Topic
+from kurir.metrics import Known, Metrics, Snapshot
+from kurir.services.bursts import Bursts
+from kurir.store.catalog import Lane
 from support.clock import FakeClock
 from support.engine import BOB, OFFLINE, ONLINE, QUICK, Running, registry, running
 from support.server import Server
@@ -59,6 +62,22 @@ async def test_it_goes_along_with_a_job_of_any_destination_and_user(tmp_path: An
         await daemon.submit(BOB, topic="other", body=b"urgent")
         await daemon.quiet()
         assert {request.body for request in srv.requests} == {b"patient", b"urgent"}
+
+
+async def test_jobs_that_go_along_wake_no_radio_of_their_own(tmp_path: Any, names: Any) -> None:
+    clock = FakeClock()
+    async with Server() as srv, running(tmp_path, config(srv), clock=clock) as daemon:
+        metrics = Metrics(Snapshot, lambda: Known((), ()), clock.now)
+        daemon.engine._outside.events.subscribe(metrics.on_event)
+        on_battery(daemon)
+        for round_ in range(3):
+            for n in range(4):
+                await daemon.submit(body=b"%d" % n, urgency="whenever")
+                await daemon.pass_time(MINUTE)
+            await daemon.submit(topic="other", body=b"urgent")
+            await daemon.pass_time(MINUTE)
+            assert len(srv.requests) == 5 * (round_ + 1)
+        assert b"\nkurir_radio_bursts_total 3.0\n" in metrics.render()
 
 
 async def test_while_the_radio_is_still_awake_it_goes_at_once_and_after_that_it_waits(
@@ -138,3 +157,11 @@ async def test_why_says_that_it_waits_for_company_and_until_when(tmp_path: Any, 
         (gate,) = daemon.engine.gates.why(lane, daemon.clock.now())
         assert (gate.kind, gate.until) == ("urgency", 5 * MINUTE)
         assert gate.detail.startswith("it is not urgent")
+
+
+def test_a_lane_that_stands_in_no_turn_waits_for_nobody() -> None:
+    """A job that was under way when the process ended uncleanly goes alone; its lane need not be in the ring."""
+    waits = Conditions(power=ON_BATTERY)
+    lane = Lane("orders", "api", 1000, "")
+    assert Bursts(lambda: waits, lambda: False).gate(lane, "soon", 0) is None
+    assert Bursts(lambda: waits, lambda: False, since=lambda lane: 0).gate(lane, "soon", 0) is not None

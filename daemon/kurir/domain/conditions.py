@@ -24,6 +24,7 @@ from kurir.domain.network import (
     on_mobile,
     place_of,
     reachability,
+    unsettled,
     way_out,
 )
 from kurir.domain.policy import Needs
@@ -153,8 +154,9 @@ def _network_block(need: str, conditions: Conditions) -> Block | None:
     match kind:
         case "any":
             return None
-        case _ if facts.awaited:
-            reason = f"needs {_what(kind, name)}; NetworkManager has not answered yet"
+        case _ if unsettled(facts):
+            still = "NetworkManager has not answered yet" if facts.awaited else "NetworkManager is still connecting"
+            reason = f"needs {_what(kind, name)}; {still}"
         case "unmetered":
             costs, how = costs_data(conditions)
             reason = f"needs an unmetered network; {_way(facts)} is metered ({how})" if costs else None

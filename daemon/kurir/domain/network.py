@@ -147,9 +147,18 @@ def dearer(one: Metered, other: Metered) -> Metered:
     return min(one, other, key=order.index)
 
 
+_BETWEEN = (State.UNKNOWN, State.CONNECTING, State.DISCONNECTING)
+
+
+def unsettled(facts: NetworkFacts) -> bool:
+    """Whether what the network costs is about to be known: the kernel has routes before NetworkManager has a word."""
+    connecting = facts.source == "networkmanager" and facts.primary is None and facts.state in _BETWEEN
+    return facts.awaited or connecting
+
+
 def remembering(before: NetworkFacts, now: NetworkFacts) -> NetworkFacts:
-    """What still holds when NetworkManager has just stopped: the same way out costs what it cost a moment ago."""
-    gone = now.source == "none" and now.metered is Metered.UNKNOWN and now.primary is None
+    """What still holds when NetworkManager stops or starts: the same way out costs what it cost a moment ago."""
+    gone = now.metered is Metered.UNKNOWN and now.primary is None
     if not gone or before.kernel is None or now.kernel is None or before.kernel.path != now.kernel.path:
         return now
     return replace(now, metered=before.metered, primary=before.primary)

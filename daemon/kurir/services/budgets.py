@@ -27,6 +27,7 @@ from kurir.domain.budget import (
 from kurir.domain.conditions import Conditions, Place, costs_data
 from kurir.domain.events import AttemptEnded, Event, JobClaimed
 from kurir.domain.health import Gate, Pass
+from kurir.domain.network import unsettled
 from kurir.domain.policy import MINUTE, Budget, Destination
 from kurir.services.agenda import Agenda
 from kurir.services.registry import Registry, place, with_least
@@ -166,7 +167,8 @@ class Budgets:
 
     def _holds(self, destination: Destination) -> bool:
         """Whether what is sent there now may have to be counted: after a start nobody has said yet what it costs."""
-        return self._counts(destination) or (self.conditions().network.awaited and place(destination) is Place.REMOTE)
+        remote = place(destination) is Place.REMOTE
+        return self._counts(destination) or (remote and unsettled(self.conditions().network))
 
     def _ended(self, running: _Running, moved: int) -> None:
         name = running.destination

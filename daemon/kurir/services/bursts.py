@@ -31,7 +31,9 @@ class Bursts:
         if not worth_waiting(self.conditions()) or self._awake(now):
             return None
         since = self.since(lane)
-        until = company_until(urgency, now if since is None else since)
+        if since is None:
+            return None  # nothing in it waits in turn: a job that goes alone, after an unclean end, waits for nobody
+        until = company_until(urgency, since)
         if until is None or until <= now:
             return None
         self._waiting.add(lane)

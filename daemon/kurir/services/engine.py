@@ -168,6 +168,7 @@ class Engine:
         self.network.portal_gone = partial(self._release_everywhere, Hold.PORTAL)
         self._timekeeping = Timekeeping(clock, self.storage, self.dispatcher, self._outside.events.emit, self.patience)
         self._timekeeping.resumed = self.network.resumed
+        self._timekeeping.told = self.withdrawal.look
         self._timekeeping.changed = self.scheduler.look_again
         self.intake.new_lane = self.operations.new_lane = self.patience.look
         self.operations.pauses_changed = self._conditions_changed

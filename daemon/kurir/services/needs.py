@@ -54,7 +54,7 @@ class NeedsWatch:
         """The lane's own needs, as far as they hold what goes there."""
         needs, found = self.of(lane), []
         for block in self._blocks(needs, where) if needs.any else ():
-            until = now + self.hours_left(needs) * MINUTE if block.kind == "hours" else None
+            until = now + self.hours_left(needs) if block.kind == "hours" else None
             found.append(Gate(Pass.SHUT, block.kind, block.detail, until))
         return found
 
@@ -64,9 +64,11 @@ class NeedsWatch:
         return next(iter(self._blocks(needs, place(destination))), None) if needs.any else None
 
     def hours_left(self, needs: Needs) -> int:
-        """Minutes until the window of the needs opens or closes, while the clock is trusted."""
+        """Milliseconds until the window of the needs opens or closes, while the clock is trusted."""
         minute = self._local_minute()
-        return Hours.parse(needs.hours).until_change(minute) if minute is not None else 0
+        if minute is None:
+            return 0
+        return Hours.parse(needs.hours).until_change(minute) * MINUTE - self.clock.wall() % MINUTE
 
     def _blocks(self, needs: Needs, where: Place) -> tuple[Block, ...]:
         minute = self._local_minute() if needs.hours else None

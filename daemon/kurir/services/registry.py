@@ -57,6 +57,10 @@ def needs_text(needs: Needs, urgency: str, secrets: tuple[str, ...] = ()) -> str
     return msgspec.json.encode(_Written(needs.network, needs.power, needs.hours, urgency)).decode()
 
 
+NOTHING = needs_text(Needs(), "now")
+"""The name of lanes whose jobs need nothing."""
+
+
 def with_secrets(text: str, secrets: tuple[str, ...]) -> str:
     """The needs of a lane, for a job whose headers now refer to other secrets of its owner."""
     said = needs_of(text)

@@ -25,6 +25,8 @@ class Timekeeping:
         self._emit = emit
         self._patience = patience
         self.resumed: Callable[[], None] = lambda: None
+        self.told: Callable[[], None] = lambda: None
+        """The time of day is another, or is believed otherwise."""
         self.changed: Callable[[], None] = lambda: None
         self._closed = False
         self._trusted = False
@@ -66,6 +68,7 @@ class Timekeeping:
     def _find_anew(self) -> None:
         """Jobs that wait for a wall-clock instant wait for another device instant now."""
         self._trusted = self._clock.trusted()
+        self.told()
         self._storage.outcome_then(self._reanchor, lambda _: self._dispatcher.look_again())
 
     def _reanchor(self, tx: Tx) -> None:

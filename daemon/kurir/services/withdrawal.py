@@ -10,10 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from kurir.domain.job import Job
-from kurir.domain.policy import MINUTE
 from kurir.services.agenda import Agenda
 from kurir.services.needs import NeedsWatch
-from kurir.services.registry import Registry
+from kurir.services.registry import NOTHING, Registry
 from kurir.store.catalog import Catalog
 
 _BOOKING = "hours"
@@ -53,11 +52,11 @@ class Withdrawal:
             if lost is not None:
                 self._withdraw(job.id, lost.detail)
             elif needs.hours:
-                closes = self._agenda.now() + self._needs.hours_left(needs) * MINUTE
+                closes = self._agenda.now() + self._needs.hours_left(needs)
                 closing = closes if closing is None else min(closing, closes)
         self._agenda.book(_BOOKING, closing, self.look)
 
     def began(self, job: Job) -> None:
         """An attempt begins. What it needs may have gone since it was claimed, and the end of its hours is booked."""
-        if self._needs.of(self._catalog.by_id[job.lane]).any:
+        if self._catalog.by_id[job.lane].needs != NOTHING and self._needs.of(self._catalog.by_id[job.lane]).any:
             self.look()
