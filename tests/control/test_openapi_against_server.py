@@ -44,6 +44,12 @@ CHECKS = [
 ]
 
 
+@schemathesis.serializer("application/x-ndjson")
+def _lines(_: Any, value: Any) -> bytes:
+    """A text of lines, as it was generated."""
+    return str(value).encode("utf-8", "replace")
+
+
 class _Connection(urllib3.connection.HTTPConnection):
     path = ""
 

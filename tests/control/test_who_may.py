@@ -89,6 +89,8 @@ async def test_every_endpoint_asks_who_asks(served: Control, owner: User, other:
         assert of_owner in (200, 201, 204, 409)  # a pending job has no conflict to resolve
     elif "{token}" in endpoint.path:
         assert (of_other, of_owner, document["code"]) == (409, 409, "lease_lost")  # nobody was given that token
+    elif endpoint.name == "import_jobs":
+        assert (of_other, of_owner, document["code"]) == (422, 422, "invalid")  # everybody may, but this is no export
     elif endpoint.tail:
         assert (of_other, of_owner) == (403, 403)  # nobody is on the list of this outbox
         assert document["code"] == "forbidden"

@@ -102,6 +102,8 @@ def test_it_neither_scans_the_jobs_nor_sorts(store: Store, file: str, name: str)
         ("tables", "keys_like", "PRIMARY KEY (key=?)"),
         ("look", "page", "INTEGER PRIMARY KEY (rowid>? AND rowid<?)"),
         ("look", "page_dead", "jobs_dead (id>? AND id<?)"),
+        ("portable", "export_page", "INTEGER PRIMARY KEY (rowid>? AND rowid<?)"),
+        ("portable", "parents", "successions_child (child=?)"),
         ("look", "before_by_succession", "successions_child (child=?)"),
     ],
 )

@@ -24,9 +24,10 @@ class Connection(http.client.HTTPConnection):
         self.sock = socket.socket(socket.AF_UNIX)
         self.sock.connect(sys.argv[1])
 for line in sys.stdin:
-    method, target, body = json.loads(line)
+    method, target, body, *kind = json.loads(line)
     connection = Connection("kurir", timeout=20)
-    connection.request(method, target, None if body is None else json.dumps(body))
+    content = body if kind else None if body is None else json.dumps(body)
+    connection.request(method, target, content, {"Content-Type": kind[0]} if kind else {})
     answer = connection.getresponse()
     content = b"" if target.startswith("/v1/events") and answer.status == 200 else answer.read()
     connection.close()
@@ -51,14 +52,23 @@ class User:
         return cls(await asyncio.create_subprocess_exec(*program, stdin=pipe, stdout=pipe, cwd="/", limit=2**24))
 
     async def ask(self, method: str, target: str, body: Any = None) -> tuple[int, Any]:
+        status, content = await self._say(method, target, body)
+        of_lines = "}\n{" in content
+        return status, json.loads(content) if content.startswith(("{", "[")) and not of_lines else content
+
+    async def ask_raw(self, method: str, target: str, body: str, kind: str) -> tuple[int, str]:
+        """Say a text of a media type; the answer as it is."""
+        return await self._say(method, target, body, kind)
+
+    async def _say(self, *said: Any) -> tuple[int, str]:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        self._process.stdin.write(json.dumps([method, target, body]).encode() + b"\n")
+        self._process.stdin.write(json.dumps(said).encode() + b"\n")
         async with asyncio.timeout(20):
             line = await self._process.stdout.readline()
         assert line, "the user's process has ended"
         status, content = json.loads(line)
-        return status, json.loads(content) if content.startswith(("{", "[")) else content
+        return status, content
 
     async def end(self) -> None:
         assert self._process.stdin is not None

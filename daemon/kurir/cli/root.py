@@ -36,6 +36,8 @@ COMMANDS: Mapping[str, tuple[str, str, str]] = {
     "events": ("events", "events", "Follow what happens."),
     "relay": ("relay", "relay", "Move an application's own outbox table into the daemon."),
     "backup": ("operate", "backup", "Make a consistent copy of the store."),
+    "export": ("move", "export_jobs", "Write all jobs that are not delivered to a file."),
+    "import": ("move", "import_jobs", "Take in the jobs of an export."),
     "ack": ("operate", "ack", "Say that a degraded reason was seen."),
     "completion": ("completion", "completion", "Print the script that makes a shell complete."),
 }

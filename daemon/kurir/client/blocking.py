@@ -15,6 +15,7 @@ from kurir.client.connection import UnixConnection, Wire
 from kurir.client.documents import Body, Job, LineResult, Page
 from kurir.client.errors import Cause, DaemonUnreachable, KurirError, Refused
 from kurir.client.event_stream import Event, EventDecoder
+from kurir.client.export import export_lines
 from kurir.client.leases import LeasedJob
 from kurir.client.persistence import Persistence
 from kurir.client.submission import NOTHING, Duration, EditOptions, NewJob, SubmitOptions, duration_text
@@ -229,6 +230,10 @@ class Client:
         Connected when this returns, so nothing that you do next is missed. Close it, or use `with`.
         """
         return EventStream(self._wire, calls.event_target(topic, job), last_event_id, timeout)
+
+    def export(self, *, owner: int | None = None) -> Iterator[bytes]:
+        """The lines of an export, as they come. Raises `DaemonUnreachable` if it breaks off before its last line."""
+        return export_lines(self._wire, calls.export_target(owner))
 
     # Local consumers
 

@@ -53,6 +53,24 @@ def submit_lines(lines: bytes, *, atomic: bool = False) -> Call[list[LineResult]
     )
 
 
+def import_lines(lines: bytes) -> Call[list[LineResult]]:
+    """Lines of an export; what is known there already is recognised, so the whole may be repeated."""
+    return Call(
+        purpose="import the jobs",
+        method="POST",
+        target="/v1/import",
+        read=_line_results,
+        body=lines,
+        headers={"Content-Type": "application/x-ndjson"},
+        wait=LONG_WORK,
+        repeat=Repeat.SAFE,
+    )
+
+
+def export_target(owner: int | None) -> str:
+    return _target("/v1/export", owner=owner)
+
+
 def batch(jobs: Iterable[NewJob]) -> bytes:
     """The lines of a batch."""
     return b"".join(job.encode_line() + b"\n" for job in jobs)

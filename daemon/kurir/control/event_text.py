@@ -20,6 +20,7 @@ from kurir.domain.events import (
     JobAccepted,
     JobChanged,
     JobClaimed,
+    JobImported,
     JobProgress,
     NetworkChanged,
     StoreDegraded,
@@ -32,6 +33,7 @@ _PUBLIC: Final = (NetworkChanged, ClockChanged, StoreDegraded, StoreRecovered)
 _OF_DESTINATIONS: Final = (DestinationOpened, DestinationClosed, DestinationHeld, DestinationReleased)
 _NAMES: Final[dict[type, str]] = {
     JobAccepted: "job.accepted",
+    JobImported: "job.accepted",
     JobClaimed: "job.claimed",
     AttemptEnded: "job.attempted",
     JobProgress: "job.progress",
@@ -107,7 +109,7 @@ def name_of(event: Event) -> str | None:
 
 def _job_of(event: Event) -> Job | None:
     match event:
-        case JobAccepted() | JobClaimed() | AttemptEnded() | JobChanged() | JobProgress() | Dropped():
+        case JobAccepted() | JobImported() | JobClaimed() | AttemptEnded() | JobChanged() | JobProgress() | Dropped():
             return event.job
         case _:
             return None

@@ -27,7 +27,7 @@ from kurir.control.parameters import (
 )
 from kurir.control.protocol_consumers import CONSUMERS
 from kurir.control.protocol_letters import ENDPOINTS as LETTERS
-from kurir.control.protocol_producers import OUTBOX
+from kurir.control.protocol_producers import MOVING, OUTBOX
 from kurir.control.protocol_schedules import SCHEDULES
 from kurir.control.protocol_secrets import SECRETS
 from kurir.domain.submission import Edit, Submission
@@ -137,6 +137,7 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
     ),
     *OUTBOX,
     *SCHEDULES,
+    *MOVING,
     Endpoint(
         name="list_jobs",
         verb="GET",

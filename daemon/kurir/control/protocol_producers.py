@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Final
 
 from kurir.control.endpoint import Endpoint, Media, Reply, Who
+from kurir.control.parameters import LineDocument, Whose
 from kurir.services.documents import JobDocument, PrunedDocument
+from kurir.services.portable import PortableJob
 
 RELAYED: Final = ("POST", "PUT", "PATCH", "DELETE")
 _REFUSALS: Final = (
@@ -42,4 +44,27 @@ OUTBOX: Final[tuple[Endpoint, ...]] = tuple(
         refusals=_REFUSALS,
     )
     for verb in RELAYED
+)
+
+MOVING: Final[tuple[Endpoint, ...]] = (
+    Endpoint(
+        name="export_jobs",
+        verb="GET",
+        path="/v1/export",
+        who=Who.OWNER,
+        summary="Read all jobs that have not ended, dead letters and conflicts; the last line says `end`",
+        query=Whose,
+        replies=(Reply(200, (), Media.LINES),),
+        refusals=("forbidden", "invalid", "storage_failing"),
+    ),
+    Endpoint(
+        name="import_jobs",
+        verb="POST",
+        path="/v1/import",
+        who=Who.EVERYBODY,
+        summary="Take in the lines of an export; a result per line, and what is known already is recognised",
+        takes={Media.LINES: PortableJob},
+        replies=(Reply(200, (LineDocument,), Media.LINES),),
+        refusals=("malformed", "too_large", "request_timeout", "invalid", "storage_failing", "disk_full"),
+    ),
 )

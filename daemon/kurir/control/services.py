@@ -10,8 +10,10 @@ from pathlib import Path
 from kurir.domain.policy import Limits
 from kurir.services.consumers import Consumers
 from kurir.services.engine import Engine
+from kurir.services.exporting import Exporter
 from kurir.services.facilities import budget_documents
 from kurir.services.gates import Gates
+from kurir.services.importing import Importer
 from kurir.services.inspector import Inspector
 from kurir.services.intake import Intake
 from kurir.services.letters import Letters
@@ -30,6 +32,8 @@ class Services:
     """What is behind the API."""
 
     intake: Intake
+    importer: Importer
+    exporter: Exporter
     operations: Operations
     consumers: Consumers
     letters: Letters
@@ -58,6 +62,8 @@ def services_of(
     explainer = Explainer(engine.gates, engine.dispatcher, engine.storage)
     return Services(
         intake=engine.intake,
+        importer=engine.importer,
+        exporter=engine.exporter,
         operations=engine.operations,
         consumers=engine.consumers,
         letters=engine.letters,

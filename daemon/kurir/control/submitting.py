@@ -61,13 +61,13 @@ async def _submit_lines(call: Call) -> Answer:
     if asked.wait is not None:
         raise Refused("invalid", "wait is for a single job", field="wait")
     data = await reading.body(call.request, MOST_BATCH, call.connection.patience)
-    numbers, lines = _lines(data)
+    numbers, lines = lines_of(data)
     try:
         results = await call.services.intake.submit_lines(call.peer, lines, atomic=asked.atomic)
     except Refused as refusal:
         raise _of_batch(refusal, numbers) from refusal
     series = Series(call.services.inspector.lens())
-    return answers.lines([_line(result, series.job) for result in results])
+    return answers.lines([line_document(result, series.job) for result in results])
 
 
 async def _answer(call: Call, receipt: Receipt, wait: str | None) -> Answer:
@@ -87,7 +87,7 @@ async def _answer(call: Call, receipt: Receipt, wait: str | None) -> Answer:
     return answers.document(status, shown, {**HEADERS[receipt.how], "Location": f"/v1/jobs/{shown.id}"})
 
 
-def _lines(data: bytes) -> tuple[list[int], list[bytes]]:
+def lines_of(data: bytes) -> tuple[list[int], list[bytes]]:
     """The lines that say something, and their numbers, from 1."""
     found = [(number, line) for number, line in enumerate(data.split(b"\n"), 1) if line.strip()]
     if len(found) > MOST_LINES:
@@ -96,7 +96,7 @@ def _lines(data: bytes) -> tuple[list[int], list[bytes]]:
     return [number for number, _ in found], [line for _, line in found]
 
 
-def _line(result: Receipt | Refused, show: Callable[[Job], JobDocument]) -> LineDocument:
+def line_document(result: Receipt | Refused, show: Callable[[Job], JobDocument]) -> LineDocument:
     if isinstance(result, Refused):
         return LineDocument(problems.status_of(result), UNSET, problems.document(result))
     job = pruned_document(result.uid, result.state) if result.job is None else show(result.job)

@@ -14,6 +14,12 @@ class JobAccepted(Struct, frozen=True):
     job: Job
 
 
+class JobImported(Struct, frozen=True):
+    """A job of another daemon goes on here."""
+
+    job: Job
+
+
 @dataclass(frozen=True, slots=True)
 class SubmitRepeated:
     """A client submitted under a key that it had used before."""
@@ -153,6 +159,7 @@ class WokeUp:
 
 Event = (
     JobAccepted
+    | JobImported
     | SubmitRepeated
     | SubmitRefused
     | JobClaimed

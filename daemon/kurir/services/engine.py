@@ -12,7 +12,7 @@ from pathlib import Path
 
 from kurir.domain.conditions import Conditions
 from kurir.domain.errors import StoreCorrupt, StoreFailing
-from kurir.domain.events import AttemptEnded, Events, JobAccepted, JobChanged, JobClaimed
+from kurir.domain.events import AttemptEnded, Events, JobAccepted, JobChanged, JobClaimed, JobImported
 from kurir.domain.health import Standing
 from kurir.domain.job import ADHOC_TOPIC, State
 from kurir.domain.outcome import Hold
@@ -23,8 +23,10 @@ from kurir.services.consumers import Consumers
 from kurir.services.delivery import Delivery
 from kurir.services.dispatcher import Dispatcher
 from kurir.services.exchange import Exchange, World
+from kurir.services.exporting import Exporter
 from kurir.services.gates import Gates
 from kurir.services.housekeeping import Housekeeping
+from kurir.services.importing import Importer
 from kurir.services.intake import Intake
 from kurir.services.letters import Letters
 from kurir.services.opening import Opened
@@ -134,6 +136,19 @@ class Engine:
             uid=outside.uid,
         )
         self.schedules = Schedules(self.scheduler, self.storage, self.reader, self.intake, self.gates, emit)
+        self.importer = Importer(
+            self.intake,
+            self.storage,
+            self.reader,
+            self.gates,
+            self.dispatcher,
+            clock=clock,
+            emit=emit,
+            own_secrets=outside.own_secrets,
+        )
+        self.exporter = Exporter(
+            self.reader, opened.catalog, self.gates, clock, outside.folder, lambda: exchange.ambiguous_below
+        )
         self.operations = Operations(
             self.storage,
             self.reader,
@@ -157,7 +172,7 @@ class Engine:
         self.operations.listen(self._outside.events)
         self.operations.expires = self.housekeeping.expires
         self.operations.take_from_consumer = self.consumers.cancel
-        self._outside.events.subscribe(self.housekeeping.on_event, JobAccepted, JobChanged)
+        self._outside.events.subscribe(self.housekeeping.on_event, JobAccepted, JobChanged, JobImported)
         self._outside.events.subscribe(self.budgets.on_event, JobClaimed, AttemptEnded)
         self.budgets.freed = self.dispatcher.reopen_destination
         self.gates.bursts.since = self.dispatcher.ready_since
@@ -170,7 +185,7 @@ class Engine:
         self._timekeeping.resumed = self.network.resumed
         self._timekeeping.told = self.withdrawal.look
         self._timekeeping.changed = self.scheduler.look_again
-        self.intake.new_lane = self.operations.new_lane = self.patience.look
+        self.intake.new_lane = self.importer.new_lane = self.operations.new_lane = self.patience.look
         self.operations.pauses_changed = self._conditions_changed
         self.gates.needs.missing_secret = self._outside.own_secrets.missing
         self._outside.own_secrets.changed = self._own_secret_changed

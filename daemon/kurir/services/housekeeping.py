@@ -11,7 +11,7 @@ from collections.abc import Callable, Coroutine, Iterable
 from functools import partial
 
 from kurir.domain.errors import StoreCorrupt, StoreFailing
-from kurir.domain.events import Emit, Event, JobAccepted, JobChanged, JobsPruned
+from kurir.domain.events import Emit, Event, JobAccepted, JobChanged, JobImported, JobsPruned
 from kurir.domain.instant import Now
 from kurir.domain.job import Job, Place, State
 from kurir.domain.policy import MINUTE, SECOND, Retention
@@ -60,6 +60,10 @@ class Housekeeping:
         match event:
             case JobAccepted(job):
                 self.expires(job)
+            case JobImported(job) if job.place.live:
+                self.expires(job)
+            case JobImported(job):
+                self._book_prune(self._clock.now() + self._keeps(job.state))
             case JobChanged(job) if not job.place.live:
                 self._book_prune(self._clock.now() + self._keeps(job.state))
                 if prune.too_many(self._storage.tally, self.retention()):

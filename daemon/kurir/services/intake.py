@@ -154,7 +154,7 @@ class Intake:
 
     async def submit_lines(self, peer: Peer, lines: Sequence[bytes], *, atomic: bool) -> list[Receipt | Refused]:
         """Accept a batch; one result per line, in order, all of it synced. `atomic`: all or none (raises Refused)."""
-        if (closed := self._closed()) is not None:  # one look at the disk for all of them
+        if (closed := self.closed()) is not None:  # one look at the disk for all of them
             for _ in lines:
                 self._emit(SubmitRefused(closed.code, "other"))
             if atomic:
@@ -179,7 +179,7 @@ class Intake:
 
     async def submit_with(self, peer: Peer, submissions: Sequence[Submission], write: Callable[[Tx, Batch], W]) -> W:
         """Accept jobs in a transaction that does more: `write` inserts them, or the first few. Raises Refused."""
-        if (closed := self._closed()) is not None:
+        if (closed := self.closed()) is not None:
             raise closed
         batch: list[tuple[NewJob, Room]] = []
         try:
@@ -234,7 +234,7 @@ class Intake:
             raise
 
     async def _submit(self, peer: Peer, submission: Submission, body: bytes | None, compose: Compose | None) -> Receipt:
-        if (closed := self._closed()) is not None:
+        if (closed := self.closed()) is not None:
             raise closed
         new, room = await self._prepare(peer, submission, body, compose)
         try:
@@ -262,7 +262,7 @@ class Intake:
                 except StoreFailing as fault:
                     report("the file of a payload cannot be removed", fault)
 
-    def _closed(self) -> Refused | None:
+    def closed(self) -> Refused | None:
         """Why no job can be accepted now, if so."""
         if self.stopping:
             return Refused("stopping", "cannot accept the job: the daemon stops; submit it again when it runs")

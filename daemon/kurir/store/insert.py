@@ -225,6 +225,15 @@ def _make_room(tx: Tx, new: NewJob, room: Room, replaced: list[Job], catalog: Ca
     return dropped
 
 
+def require_room(tx: Tx, owner: int, more: tuple[int, int], room: Room, verb: str) -> None:
+    """Refuse so many jobs and bytes more, of a job that does not come as a submit, where the limits leave no room."""
+    (all_jobs, all_bytes), (my_jobs, my_bytes) = tx.everybody(), tx.pending(owner)
+    jobs, size = more
+    refusal = _over(room, (all_jobs + jobs, all_bytes + size), (my_jobs + jobs, my_bytes + size), verb)
+    if refusal is not None:
+        raise refusal
+
+
 def require_growth(tx: Tx, owner: int, more: int, room: Room) -> None:
     """Refuse so many bytes more of a job that is in the queue, where the limits leave no room for them."""
     everybody, mine = tx.everybody()[1] + more, tx.pending(owner)[1] + more
