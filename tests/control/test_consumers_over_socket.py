@@ -255,6 +255,21 @@ async def test_a_job_that_a_closed_connection_does_not_take_goes_back_uncharged(
     assert stored.place is Place.READY
 
 
+async def test_a_large_answer_that_is_not_read_goes_back_when_the_client_hangs_up(
+    caller: Caller, served: Control
+) -> None:
+    heard = await caller.ask("POST", "/v1/topics/thumbs/jobs", b"x" * 3_000_000, Content_Type="text/plain")
+    async with calling(served.path) as slow:
+        slow.reader._limit = 1  # type: ignore[attr-defined]  # it stops reading after the first piece
+        slow.say(b"POST %b HTTP/1.1\r\nHost: kurir\r\nContent-Length: 2\r\n\r\n{}" % LEASE.encode())
+        await served.work.wait(lambda _: bool(served.work.of(JobClaimed)))
+        assert served.work.of(AttemptEnded) == []
+        slow.writer.transport.abort()
+        await served.work.wait(lambda _: bool(served.work.of(AttemptEnded)))
+    shown = (await caller.ask("GET", f"/v1/jobs/{heard.json['id']}")).json
+    assert (shown["state"], shown["attempts"]) == ("pending", 0)
+
+
 async def test_tokens_are_in_no_event_no_list_and_no_row(caller: Caller, served: Control) -> None:
     job = await submit(caller)
     async with calling(served.path) as follower:

@@ -308,6 +308,19 @@ def test_b1_a_kill_of_the_daemon_ends_no_work_and_the_job_is_done_once(
     assert daemon.ledger()["done"] == 2
 
 
+def test_a_waiting_worker_keeps_no_daemon_from_stopping_and_finds_the_next_one(
+    daemon: Daemon, start: Callable[..., Work]
+) -> None:
+    work = start("--", "true")
+    until(daemon.client.submit("thumbs", 1), "done", daemon.client)
+    began = time.monotonic()
+    assert daemon.term() == 0
+    assert time.monotonic() - began < 5  # the grace that attempts would have
+    daemon.start()
+    until(daemon.client.submit("thumbs", 2), "done", daemon.client)
+    assert "it is tried again" in work.end().err
+
+
 def test_an_outcome_is_told_to_a_daemon_that_comes_back_while_the_lease_lasts(
     daemon: Daemon, start: Callable[..., Work], tmp_path: Path
 ) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from kurir.domain.consumption import LONGEST_LEASE
-from kurir.domain.errors import Refused
+from kurir.domain.errors import DiskFull, Refused
 from kurir.domain.events import AttemptEnded, JobChanged, JobClaimed, JobProgress, LeaseLost
 from kurir.domain.job import ErrorKind, Job, Place, State
 from kurir.domain.policy import Limits, Needs, OnDead, Ordering, Pick
@@ -17,6 +17,7 @@ from kurir.domain.submission import Edit
 from kurir.services.consumers import most_waiting
 from kurir.services.inspector import Inspector
 from kurir.services.why import Explainer
+from kurir.store import leases
 from support.clock import FakeClock
 from support.consumer import EXACT, LEASE, ask, lease, submit, thumbs
 from support.engine import ALICE, BOB, OFFLINE, ONLINE, PORTAL, ROOT, WIFI, Running, running
@@ -544,6 +545,15 @@ async def test_b1_leases_that_ended_while_the_daemon_was_away_are_reclaimed_at_t
         assert [one.job.attempts for one in await asker.future] == [2]
 
 
+async def test_b1_who_asks_right_after_a_start_and_does_not_wait_gets_what_was_there_before(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    async with running(tmp_path / "a", thumbs(), clock=FakeClock()) as daemon:
+        await submit(daemon, body=b"from before")
+        image = daemon.image(tmp_path / "b")
+    async with running(image, thumbs(), clock=FakeClock()) as daemon:
+        assert bodies(await lease(daemon)) == [b"from before"]
+
+
 async def test_b3_a_lease_is_reclaimed_by_the_row_of_its_job_alone(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     async with running(tmp_path / "a", thumbs(), clock=FakeClock()) as daemon:
@@ -654,3 +664,37 @@ async def test_jobs_are_consumed_once_each_by_many_consumers(tmp_path: Path) -> 
         await asyncio.gather(*(consume() for _ in range(5)))
         assert sorted(int(body or b"-1") for body in seen) == list(range(300))
         assert {job.state for job in await daemon.listed()} == {State.DONE}
+
+
+async def test_a_full_disk_gives_up_its_reserve_for_an_outcome(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with running(tmp_path, thumbs(), clock=FakeClock()) as daemon:
+        job = await submit(daemon)
+        (lent,) = await lease(daemon)
+        reserve, end, tried = daemon.engine.storage._reserve, leases.end, []
+        assert reserve.take()
+
+        def fits_in_what_the_reserve_gives_back(*args, **kwargs):
+            tried.append(reserve.held)
+            if reserve.held:
+                raise DiskFull("nothing fits")
+            return end(*args, **kwargs)
+
+        monkeypatch.setattr(leases, "end", fits_in_what_the_reserve_gives_back)
+        assert (await daemon.engine.consumers.ack(ALICE, lent.token)).state is State.DONE
+        assert (tried[0], tried[-1]) == (True, False)
+        assert (await daemon.job(job.uid)).state is State.DONE
+
+
+async def test_b7_a_suspect_whose_topic_is_pulled_now_is_lent(tmp_path: Path) -> None:
+    sent = thumbs(local=False, destination="api")
+    (tmp_path / "a").mkdir()
+    async with Server() as srv:
+        srv.answer(Hang())
+        sent = replace(sent, destinations={"api": replace(sent.destinations["api"], url=srv.url)})
+        async with running(tmp_path / "a", sent, grace=0, clock=FakeClock()) as daemon:
+            await submit(daemon, body=b"was being sent")
+            await srv.wait_requests(1)
+            image = daemon.image(tmp_path / "b")
+    async with running(image, thumbs(), clock=FakeClock()) as daemon:
+        assert len(daemon.engine._opened.recovered.suspects) == 1
+        assert bodies(await lease(daemon)) == [b"was being sent"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -14,7 +15,8 @@ from kurir.domain.policy import RetryPolicy
 from kurir.store import leases, recover
 from kurir.store.claim import LaneClaim
 from kurir.store.leases import Lending, Terms
-from support.store import KEEP_KEY, Store, at
+from kurir.store.salvage import salvage
+from support.store import KEEP_KEY, Store, at, open_store
 
 HOLDER, UNTIL = 1000, 60_000
 
@@ -180,3 +182,18 @@ def test_a_damaged_row_under_a_lease_comes_back_and_is_buried_when_it_is_claimed
     found = lend(store, job, on=terms(number=-2))
     assert found.lent == []
     assert [one.place for one in found.claims.ended] == [Place.DEAD]
+
+
+def test_a4_a_leased_job_outlives_a_salvage_and_its_token_does_not(tmp_path: Path) -> None:
+    store = open_store(tmp_path)
+    job = add(store, body=b"x")
+    (lent,) = lend(store, job).lent
+    store.close()
+    assert salvage(tmp_path, at(99)).kept == 1
+    store = open_store(tmp_path)
+    after = store.job(job.id)
+    assert (after.place, after.lease, after.attempts) == (Place.READY, None, 1)
+    with pytest.raises(Refused):
+        ack(store, lent.token)
+    assert [one.job.id for one in lend(store, after, on=terms(number=-2)).lent] == [job.id]
+    store.close()

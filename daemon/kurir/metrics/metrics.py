@@ -97,6 +97,8 @@ class Metrics:
         counts.sent_bytes += event.sent
         if event.replayed:
             add(counts.duplicates, ("server",))
+        if not job.destination:
+            return  # a local consumer's: nothing was sent
         self._in_flight.discard(job.id)
         if not self._in_flight:
             self._silent_since = self._now()

@@ -61,6 +61,7 @@ class Consumers:
         self._emit = emit
         self._uniform = random.Random().uniform  # noqa: S311 - spreads retries, keeps no secret
         self._stopping = False
+        self._known = asyncio.Event()  # which leases are in force: until then none is ended
         self._leases = LeaseClock(agenda, self._reclaim)
         self.lender = Lender(storage, gates, self._leases, self.give_back, clock=clock, agenda=agenda, emit=emit)
         self.lender.gained_elsewhere = dispatcher.gained
@@ -71,11 +72,13 @@ class Consumers:
         for job, number, until, lane in in_force:
             self._gates.lent(self._storage.catalog.by_id[lane])
             self._leases.put(job, number, until)
+        self._known.set()
         self.lender.begin(instance)
 
     def stop(self) -> None:
         """Lend nothing more. What is lent stays with its consumers."""
         self._stopping = True
+        self._known.set()
         self.lender.stop()
 
     def close(self) -> None:
@@ -120,6 +123,7 @@ class Consumers:
 
     async def extend(self, peer: Peer, token: str, lease: int) -> Job:
         """The lease ends so many milliseconds from now. Raises Refused `lease_lost`."""
+        await self._known.wait()
         now = self._now()
         until = now.device + checked(lease)
         run = partial(leases.extend, token=leases.digest(token), holder=peer.uid, until=until, now=now)
@@ -137,6 +141,7 @@ class Consumers:
     async def cancel(self, job: Job) -> Job | None:
         """Take a job that is given up away from its consumer. None: the consumer does not have it any more."""
         assert job.lease is not None
+        await self._known.wait()
         ended = await self._kept(self._taking([(job.id, job.lease)], lambda judge, it: judge.cancelled(it)))
         self._tell(ended)
         return ended[0].settled.job if ended else None
@@ -153,6 +158,7 @@ class Consumers:
         self._tell(await self._storage.outcome(run))
 
     async def _end(self, peer: Peer, token: str, rule: Rule) -> Job:
+        await self._known.wait()
         run = partial(
             leases.end,
             token=leases.digest(token),

@@ -45,7 +45,7 @@ from kurir.store import leases, meta
 from kurir.store.amend import put_holds
 from kurir.store.look import oldest_live
 from kurir.store.reader import Reader
-from kurir.store.recover import end
+from kurir.store.recover import Suspect, acquit, end
 from kurir.store.statements import load
 from kurir.store.tx import Tx
 from kurir.store.writer import Writer
@@ -206,10 +206,19 @@ class Engine:
         self._timekeeping.begin()
         self._report_recovered()
         in_force = await self.storage.outcome(leases.lent)
+        suspects = await self._suspects()
         if not self.intake.stopping:
-            self.consumers.begin(self._opened.recovered.instance, in_force)
             since = await self._ready_since()
-            self.dispatcher.begin(self._opened.recovered.instance, self._opened.recovered.suspects, since)
+            self.dispatcher.begin(self._opened.recovered.instance, suspects, since)
+            self.consumers.begin(self._opened.recovered.instance, in_force)  # the lanes of its jobs are known now
+
+    async def _suspects(self) -> list[Suspect]:
+        """Who goes alone. One that consumers are to pull by now crashes nothing here any more."""
+        all_of_them, known = self._opened.recovered.suspects, self._opened.catalog.by_id
+        pulled = [one for one in all_of_them if self.registry.local_topic(known[one.lane]) is not None]
+        if pulled:
+            await self.storage.outcome(partial(acquit, suspects=pulled))
+        return [one for one in all_of_them if one not in pulled]
 
     def adopt(self, registry: Registry, conditions: Conditions, secrets: Secrets, spread: int) -> None:
         """Take over a new configuration; nothing under way is dropped."""

@@ -6,7 +6,7 @@ expire. The decision is made on the job rows alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from msgspec.structs import replace
@@ -119,6 +119,12 @@ def _keep_order(tx: Tx, job: int, line: int, place: Place, now: Now) -> None:
     if tx.conn.execute(_SQL["line_head"], (line,)).fetchone()[0] != job:
         tx.conn.execute(_SQL["set_state"], (Place.BLOCKED, job, place))
         lines.settle_line(tx, line, now.device)
+
+
+def acquit(tx: Tx, suspects: Iterable[Suspect]) -> None:
+    """These need not go alone: they stand in their lanes like all others."""
+    for suspect in suspects:
+        tx.conn.execute(_SQL["set_state"], (Place.READY, suspect.id, Place.SUSPECT))
 
 
 def end(tx: Tx, save: Callable[[Tx], None]) -> None:

@@ -57,7 +57,9 @@ def _about(data: Mapping[str, Any]) -> str:
     job = data.get("job")
     if isinstance(job, Mapping):
         error = error_words(job.get("last_error")) if job.get("state") != "done" else ""
-        parts = [printable(job.get("id", "")), printable(job.get("topic") or ""), error]
+        percent = f"{data['percent']:g} %" if isinstance(data.get("percent"), int | float) else ""
+        progress = " ".join(part for part in (percent, printable(data.get("text") or "")) if part)
+        parts = [printable(job.get("id", "")), printable(job.get("topic") or ""), error, progress]
     else:
         others = ((name, value) for name, value in data.items() if name not in ("at", "owner") and value is not None)
         parts = [f"{printable(name)}={printable(value)}" for name, value in others]
