@@ -11,7 +11,7 @@ import pytest
 from msgspec import structs
 
 from kurir.domain.conditions import Metered, PowerFacts, Supply
-from kurir.domain.events import AttemptEnded
+from kurir.domain.events import AttemptEnded, NetworkChanged
 from kurir.domain.job import Reason, State
 from kurir.domain.network import Link
 from kurir.domain.policy import HOUR, MINUTE
@@ -82,6 +82,8 @@ async def test_a_need_lost_in_mid_attempt_ends_it_uncharged_and_the_job_goes_whe
         await daemon.wait(lambda _: bool(daemon.of(AttemptEnded)))
         (attempt,) = daemon.of(AttemptEnded)
         assert attempt.verdict == "interrupted"
+        assert attempt.error is not None
+        assert attempt.error.startswith("what the job needs is gone: needs ")
         assert attempt.sent >= 1_000, "what had left is counted"
         await daemon.quiet()
         now = await daemon.job(job.uid)
@@ -163,3 +165,14 @@ async def test_a_percent_more_or_less_wakes_nobody_and_the_threshold_does(tmp_pa
         assert daemon.engine.dispatcher.passes == passes
         daemon.engine.network.report_power(replace(UNPLUGGED, percent=15))
         assert daemon.engine.dispatcher.passes > passes
+
+
+async def test_what_the_network_costs_and_where_it_is_are_news(tmp_path: Any, names: Any) -> None:
+    async with Server() as srv, running(tmp_path, registry(url=far(srv)), clock=FakeClock()) as daemon:
+        daemon.report(replace(MOBILE, metered=Metered.NO))
+        daemon.report(replace(MOBILE, metered=Metered.YES))
+        daemon.report(replace(MOBILE, metered=Metered.YES))
+        daemon.engine.network.report_modems(ABROAD)
+        daemon.engine.network.report_modems(HOME)
+        told = [(news.metered, news.detail.endswith(", roaming")) for news in daemon.of(NetworkChanged)]
+        assert told == [(False, False), (True, False), (True, True), (True, False)]

@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from kurir.domain.conditions import Conditions, Connectivity, NetworkFacts, Reach, State, costs_data, reachability
 from kurir.domain.events import Emit, NetworkChanged
-from kurir.domain.network import remembering
+from kurir.domain.network import Roaming, remembering
 from kurir.domain.policy import SECOND
 from kurir.domain.power import PowerFacts
 from kurir.domain.roaming import ModemFacts, roaming_on
@@ -61,7 +61,7 @@ class NetworkWatch:
 
     def report(self, facts: NetworkFacts) -> None:
         """What a watcher of the network found out."""
-        before = self._conditions.network
+        before, cost = self._conditions.network, costs_data(self._conditions)[0]
         facts = roaming_on(remembering(before, facts), self._modems)
         self._conditions = replace(self._conditions, network=facts)
         was, now = reachability(before), reachability(facts)
@@ -75,7 +75,8 @@ class NetworkWatch:
             self.improved()
         if before.connectivity is Connectivity.PORTAL and facts.connectivity is not Connectivity.PORTAL:
             self.portal_gone()
-        if first or was is not now or before.connectivity is not facts.connectivity:
+        dearer = costs_data(self._conditions)[0] is not cost
+        if first or was is not now or before.connectivity is not facts.connectivity or dearer:
             self._tell(facts, now)
         self.changed()
 
@@ -89,9 +90,12 @@ class NetworkWatch:
     def report_modems(self, facts: ModemFacts) -> None:
         """What a watcher of the modems found out."""
         self._modems = facts
-        network = roaming_on(self._conditions.network, facts)
-        if network != self._conditions.network:
+        before = self._conditions.network
+        network = roaming_on(before, facts)
+        if network != before:
             self._conditions = replace(self._conditions, network=network)
+            if network.roaming is not before.roaming:
+                self._tell(network, reachability(network))
             self.changed()
 
     def resumed(self) -> None:
@@ -136,7 +140,8 @@ class NetworkWatch:
     def _tell(self, facts: NetworkFacts, reach: Reach) -> None:
         metered = costs_data(self._conditions)[0] if facts.source != "none" else None
         link = facts.primary.interface if facts.primary is not None else "no primary connection"
-        detail = f"{facts.source}: connectivity {facts.connectivity}, {link}"
+        roaming = ", roaming" if facts.roaming is Roaming.ROAMING else ""
+        detail = f"{facts.source}: connectivity {facts.connectivity}, {link}{roaming}"
         self._emit(NetworkChanged(reach.value, detail, metered))
 
 

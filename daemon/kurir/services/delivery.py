@@ -280,11 +280,16 @@ class Delivery:
                 sent.seconds,
                 sent.sent,
                 sent.received,
-                error.detail if error is not None else None,
+                error.detail if error is not None else _interruption(sent.verdict),
                 error.kind.value if error is not None else None,
                 replayed,
             )
         )
+
+
+def _interruption(verdict: Verdict) -> str | None:
+    """Why an attempt was ended by ourselves: that is no error of the job, and is told all the same."""
+    return verdict.detail if isinstance(verdict, Interrupted) else None
 
 
 def _plain(change: Transition) -> Transition:
