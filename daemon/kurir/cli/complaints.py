@@ -16,7 +16,6 @@ _CURES: Mapping[str, str] = {
     "key_in_use": "leave --keep-key out: the edited job gets a new key",
     "lease_lost": "another consumer may have the job by now; kurirctl show ID tells",
     "maybe_delivered": "the server may have it already; --accept-duplicate edits it all the same",
-    "not_found": "it may belong to another user, or be pruned; see kurirctl list",
     "override_forbidden": "the topic's `overridable` list decides what a job may set itself",
     "queue_full": "wait until jobs are delivered (kurirctl status), or raise limits.queue_jobs or limits.queue_bytes",
     "quota_exceeded": "your user has too much waiting; see kurirctl list --state pending",
@@ -25,6 +24,12 @@ _CURES: Mapping[str, str] = {
     "too_large": "limits.max_job_bytes is the largest job that is taken",
     "unknown_topic": "kurirctl status --topics names those that you may use",
     "wrong_state": "kurirctl show ID tells the state of a job",
+}
+# By what was asked for: each kind of thing is found in another place.
+_NOT_FOUND: Mapping[str, str] = {
+    "acknowledge": "kurirctl status names what stands",
+    "pause": "kurirctl status shows what there is",
+    "resume": "kurirctl status shows what there is",
 }
 SHOWN_ERRORS = 20
 
@@ -50,8 +55,15 @@ def _problem_lines(problem: KurirProblem) -> Iterator[str]:
     errors = document.get("errors")
     if isinstance(errors, list):
         yield from (f"  {_error_words(one)}" for one in errors[:SHOWN_ERRORS])
-    if problem.code in _CURES:
-        yield f"  {_CURES[problem.code]}"
+    cure = _cure(problem)
+    if cure:
+        yield f"  {cure}"
+
+
+def _cure(problem: KurirProblem) -> str:
+    if problem.code == "not_found" and " job " in f"{problem.purpose} ":
+        return "it may belong to another user, or be pruned; see kurirctl list"
+    return _CURES.get(problem.code) or _NOT_FOUND.get(problem.purpose.partition(" ")[0], "")
 
 
 def _error_words(error: Any) -> str:

@@ -47,5 +47,9 @@ def progress(title: str, *, over: int | None = None) -> Iterator[Progress]:
     def above(line: str) -> None:
         console.print(Text.from_ansi(line), soft_wrap=True)
 
-    with bar, screen.lines_above(above):
-        yield _Drawn()
+    try:
+        with bar, screen.lines_above(above):
+            yield _Drawn()
+    finally:  # an interrupt may have come while the bar began, when it does not clean up itself
+        bar.stop()
+        console.show_cursor(True)

@@ -23,6 +23,7 @@ COMMANDS: Mapping[str, tuple[str, str, str]] = {
     "cancel": ("act", "cancel", "Give jobs up."),
     "retry": ("act", "retry", "Send dead jobs again."),
     "edit": ("edit", "edit", "Change a job that waits, is dead or in conflict."),
+    "resolve": ("act", "resolve", "Settle a conflict."),
     "dead": ("dead", "dead", "Group, list, retry or discard dead letters."),
     "dropped": ("dropped", "dropped", "List what was dropped without having been delivered."),
     "flush": ("flush", "flush", "Try now what waits for a backoff or a breaker."),

@@ -14,6 +14,7 @@ from kurir.client.submission import (
     Duration,
     EditOptions,
     NewJob,
+    RawJson,
     duration_text,
     edit_members,
     encode_json,
@@ -138,10 +139,11 @@ def cancel(job_id: str) -> Call[Job]:
 
 def resolve(job_id: str, take: str, value: object = NOTHING) -> Call[Job]:
     """Settle a conflict: take `device`, `server` or `merged` (with the merged value)."""
-    members: dict[str, Any] = {"take": take}
+    body = encode_json({"take": take}, "resolve")
     if value is not NOTHING:
-        members["value"] = value
-    return _act(job_id, "resolve", Repeat.NEVER, members)
+        text = value.content if isinstance(value, RawJson) else encode_json(value, "value")
+        body = body[:-1] + b',"value":' + text + b"}"
+    return _act(job_id, "resolve", Repeat.NEVER, body)
 
 
 def dead_groups(**filters: str | int | None) -> Call[dict[str, Any]]:
@@ -251,13 +253,13 @@ def _job(job_id: str, part: str = "") -> str:
     return f"/v1/jobs/{quote(job_id, safe='')}" + (f"/{part}" if part else "")
 
 
-def _act(job_id: str, verb: str, repeat: Repeat, members: Mapping[str, Any] | None = None) -> Call[Job]:
+def _act(job_id: str, verb: str, repeat: Repeat, body: bytes = b"{}") -> Call[Job]:
     return Call(
         purpose=f"{verb} job {job_id}",
         method="POST",
         target=_job(job_id, verb),
         read=_job_of,
-        body=encode_json(dict(members or {}), verb),
+        body=body,
         headers=JSON,
         repeat=repeat,
     )

@@ -1,16 +1,18 @@
-"""Commands that act on jobs: cancel, retry."""
+"""Commands that act on jobs: cancel, retry, resolve."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Literal
 
 import click
 
 from kurir.cli import complete, exits, screen
+from kurir.cli.commands.payload import read_data
 from kurir.cli.complaints import complaint
 from kurir.cli.printable import json_text, printable
 from kurir.cli.session import Session, pass_session, session_options
-from kurir.client import Job, KurirProblem
+from kurir.client import NOTHING, Job, KurirProblem, RawJson
 
 
 @click.command(short_help="Give jobs up.")
@@ -37,6 +39,30 @@ def retry(session: Session, /, *, job_ids: tuple[str, ...]) -> int:
     """Send dead jobs again: their counts start anew, their idempotency keys stay."""
     with session.client() as client:
         return _each(session, job_ids, client.retry)
+
+
+@click.command(short_help="Settle a conflict.")
+@click.argument("job_id", metavar="ID", shell_complete=complete.jobs("conflict"))
+@click.argument("take", type=click.Choice(["device", "server", "merged"]))
+@click.argument("data", required=False)
+@session_options
+@pass_session
+def resolve(session: Session, /, *, job_id: str, take: Literal["device", "server", "merged"], data: str | None) -> int:
+    """Settle a conflict, where the server and this device both changed the same thing.
+
+    device sends our version against the server's present one, server gives ours up, merged sends DATA (JSON, @FILE or
+    -) in its place. kurirctl list --state conflict shows what there is to settle.
+    """
+    value = read_data(data)
+    if (take == "merged") != (value is not None):
+        raise click.UsageError("merged needs DATA, the value to be sent; device and server take none")
+    with session.client() as client:
+        job = client.resolve(job_id, take, NOTHING if value is None else RawJson(value))
+    if session.json:
+        screen.say_document(job)
+    else:
+        screen.say(f"{printable(job.id)}  {printable(job.state)}")
+    return exits.Exit.OK
 
 
 def _each(session: Session, job_ids: Sequence[str], act: Callable[[str], Job]) -> int:

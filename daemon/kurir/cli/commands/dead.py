@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import click
 
-from kurir.cli import exits, screen
+from kurir.cli import complete, exits, screen
 from kurir.cli.commands.look import say_pages
 from kurir.cli.commands.piles import print_groups, total_of
 from kurir.cli.complaints import complaint
@@ -28,9 +28,14 @@ AT_ONCE = 1_000
 
 def _filters(command: F) -> F:
     for option in (
-        click.option("--error-kind", metavar="KIND", help="Only those whose last error is of this kind."),
-        click.option("--destination", help="Only those for this destination."),
-        click.option("--topic", help="Only those of this topic."),
+        click.option(
+            "--error-kind",
+            metavar="KIND",
+            shell_complete=complete.error_kinds,
+            help="Only those whose last error is of this kind.",
+        ),
+        click.option("--destination", shell_complete=complete.destinations, help="Only those for this destination."),
+        click.option("--topic", shell_complete=complete.topics, help="Only those of this topic."),
     ):
         command = option(command)
     return command
@@ -50,7 +55,7 @@ def _act_options(command: F) -> F:
     for option in (
         click.option("--dry-run", is_flag=True, help="Only say how many there are."),
         click.option("--yes", "-y", is_flag=True, help="Do not ask."),
-        click.argument("job_ids", metavar="[ID]...", nargs=-1),
+        click.argument("job_ids", metavar="[ID]...", nargs=-1, shell_complete=complete.jobs("dead")),
     ):
         command = option(command)
     return _pile_options(command)

@@ -10,10 +10,11 @@ import click
 
 from kurir.cli import exits, screen
 from kurir.cli.commands.events import event_words
+from kurir.cli.complaints import complaint
 from kurir.cli.human import span
 from kurir.cli.progress import Progress, progress
 from kurir.cli.session import DURATION, Session, pass_session, session_options
-from kurir.client import Client, Event
+from kurir.client import Client, Event, Refused
 from kurir.client.documents import ENDED
 
 
@@ -32,7 +33,13 @@ def flush(session: Session, /, *, watch: bool, timeout: float | None) -> int:
     with session.client() as client:
         if watch:
             return _watch(session, client, timeout)
-        document = client.flush()
+        try:
+            document = client.flush()
+        except Refused as error:
+            if error.code != "busy":
+                raise
+            screen.note(f"kurirctl: {complaint(error)}")
+            return exits.Exit.WAITING  # asked too often; the daemon is there
     if session.json:
         screen.say_document(document)
     else:
