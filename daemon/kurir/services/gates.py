@@ -8,14 +8,15 @@ from dataclasses import dataclass, field
 from msgspec import Struct
 
 from kurir.domain.conditions import Conditions, Place
-from kurir.domain.events import DestinationClosed, DestinationHeld, DestinationOpened, DestinationReleased, Emit
+from kurir.domain.events import DestinationReleased, Emit
 from kurir.domain.health import OPEN, Breaker, Bucket, Gate, Holds, Pass, Standing
 from kurir.domain.job import Job
-from kurir.domain.outcome import Hold, HoldDestination, Interrupted, Reject, RetryLater, Unreachable, Verdict
-from kurir.domain.policy import SECOND, Destination, RetryPolicy, Topic
-from kurir.domain.retry import Uniform, delay
+from kurir.domain.outcome import Hold, Verdict
+from kurir.domain.policy import Destination, Topic
+from kurir.domain.retry import Uniform
 from kurir.services.budgets import Budgets
 from kurir.services.bursts import Bursts
+from kurir.services.judge import Ended, Health, Judge
 from kurir.services.needs import NeedsWatch
 from kurir.services.registry import Registry, health_key, place
 from kurir.store.catalog import Lane
@@ -29,20 +30,6 @@ MOST_LENT = 1_000
 """Jobs that one look at a lane may lease to consumers."""
 
 _URGENT = '"urgency":"now"'  # in the name of a lane whose jobs wait for nobody
-
-
-@dataclass(slots=True)
-class Health:
-    """What is known of a destination: its breaker, holds and rate, and what is under way."""
-
-    breaker: Breaker
-    holds: Holds
-    bucket: Bucket | None
-    in_flight: int = 0
-    remote: bool = True  # beyond this device
-    resume_at: int = 0  # after a reconnect: when its first attempt starts
-    backed_off: bool = True  # jobs may wait because of an outage (unknown after a start)
-    wall_success: int | None = None
 
 
 @dataclass(slots=True)
@@ -62,14 +49,6 @@ class LaneGate(Struct, frozen=True):
     young_only: bool = False
 
 
-class Ended(Struct, frozen=True):
-    """What the end of an attempt did to its destination."""
-
-    forgive: bool = False  # it answers again: backoff that its outage caused is over
-    held: tuple[tuple[Hold, str], ...] = ()
-    released: tuple[Hold, ...] = ()
-
-
 @dataclass(slots=True)
 class Gates:
     """Everything that shuts a lane. Pauses are names; the rest is computed from facts that others report."""
@@ -85,9 +64,11 @@ class Gates:
     topics: dict[str, TopicLoad] = field(default_factory=dict)
     needs: NeedsWatch = field(init=False)
     bursts: Bursts = field(init=False)
+    _judge: Judge = field(init=False)
     budgets: Budgets | None = None
 
     def __post_init__(self) -> None:
+        self._judge = Judge(self.clock, self.emit, self.uniform)
         self.needs = NeedsWatch(self.clock, self.conditions)
         self.bursts = Bursts(self.conditions, lambda: any(h.in_flight and h.remote for h in self.health.values()))
 
@@ -196,24 +177,7 @@ class Gates:
         if destination is None:
             return Ended()
         health = self.health_of(lane, destination)
-        match verdict:
-            case Interrupted() | Reject(wrote=False) | RetryLater(status=None, sick=False):
-                return Ended()  # nothing was sent, or nobody answered: it says nothing about the destination
-            case Unreachable() | RetryLater(sick=True):
-                if health.breaker.failed(job.id, now, others_due=others_due()):
-                    self.emit(DestinationOpened(_public(lane), verdict.detail))
-                # A failure of this job alone is no outage: its backoff must not end with another one's success.
-                if health.breaker.opened or isinstance(verdict, Unreachable):
-                    health.backed_off = True
-                held = self._asked_pause(health, verdict, now) if isinstance(verdict, RetryLater) else ()
-                return Ended(held=held)
-            case HoldDestination():
-                return self._hold(lane, health, job, verdict, destination, now)
-            case RetryLater():
-                held = self._asked_pause(health, verdict, now)
-                return self._answered(lane, health, now, held)
-            case _:
-                return self._answered(lane, health, now)
+        return self._judge.learn(lane, health, job, verdict, destination, now, others_due=others_due)
 
     def release(self, lane_key: str, name: str, *holds: Hold) -> list[Hold]:
         """End holds whose cause is gone."""
@@ -368,48 +332,6 @@ class Gates:
             found.append(Gate(Pass.SHUT, "concurrency", f"{topic.concurrency} jobs of the topic are leased, its limit"))
         return found
 
-    def _asked_pause(self, health: Health, verdict: RetryLater, now: int) -> tuple[tuple[Hold, str], ...]:
-        if not verdict.not_before:
-            return ()
-        health.holds.impose(Hold.RETRY_AFTER, verdict.detail, now, verdict.not_before)
-        return ((Hold.RETRY_AFTER, verdict.detail),)
-
-    def _hold(
-        self, lane: Lane, health: Health, job: Job, verdict: HoldDestination, destination: Destination, now: int
-    ) -> Ended:
-        if verdict.wrote and verdict.hold is not Hold.PORTAL and health.breaker.succeeded():
-            self.emit(DestinationClosed(_public(lane)))
-        if verdict.hold is Hold.TOKEN and verdict.duration == 0:
-            return Ended()  # a new token is fetched at once
-        if verdict.hold is Hold.GONE and not health.holds.gone(job.id):
-            return Ended()
-        duration = self._pause(verdict, job, destination.retry)
-        if health.holds.impose(verdict.hold, verdict.detail, now, duration):
-            self.emit(DestinationHeld(_public(lane), verdict.hold, verdict.detail))
-        return Ended(held=((verdict.hold, verdict.detail),))
-
-    def _pause(self, verdict: HoldDestination, job: Job, retry: RetryPolicy) -> int | None:
-        """How long a hold lasts; None: as its own ladder says.
-
-        Never shorter than the first backoff: a server that refuses and asks for no pause would be asked without end.
-        """
-        least = max(SECOND, retry.base)
-        if verdict.hold is Hold.RETRY_AFTER and not verdict.duration:
-            return max(least, delay(retry, job.failures, self.uniform))
-        return None if verdict.duration is None else max(least, verdict.duration)
-
-    def _answered(self, lane: Lane, health: Health, now: int, held: tuple[tuple[Hold, str], ...] = ()) -> Ended:
-        """The destination itself answered something that no hold is about."""
-        if health.breaker.succeeded():
-            self.emit(DestinationClosed(_public(lane)))
-        health.resume_at = 0
-        health.wall_success = self.clock.wall()
-        released = tuple(health.holds.answered(now))
-        for hold in released:
-            self.emit(DestinationReleased(_public(lane), hold))
-        forgive, health.backed_off = health.backed_off, False
-        return Ended(forgive, held, released)
-
     def _busy(self, topic: Topic, destination: Destination, load: TopicLoad) -> str:
         if topic.concurrency and load.in_flight >= topic.concurrency:
             return f"{topic.concurrency} attempts of the topic are under way, its limit"
@@ -424,10 +346,6 @@ def network_shut(gate: Gate | None) -> bool:
 def _access(destination: Destination) -> tuple[object, ...]:
     """How a destination is reached: what was learnt of one way says nothing of another."""
     return (destination.url, destination.tls, destination.headers, destination.proxy, destination.oauth)
-
-
-def _public(lane: Lane) -> str:
-    return lane.destination
 
 
 __all__ = ["OPEN", "Ended", "Gates", "Health", "LaneGate", "TopicLoad", "network_shut"]
