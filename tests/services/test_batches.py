@@ -1,13 +1,14 @@
-"""Batches with large payloads: whatever is not accepted leaves no file behind."""
+"""Batches: each line is a job of its own, and whatever is not accepted leaves no file behind."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 
 import pytest
 
 from kurir.domain.errors import Refused
-from kurir.domain.policy import Limits
+from kurir.domain.policy import Budget, Limits
 from kurir.services.intake import How
 from support.engine import ALICE, registry, running
 
@@ -54,3 +55,25 @@ async def test_a_key_of_a_job_with_its_own_url_stands_for_one_server(tmp_path):
         with pytest.raises(Refused) as refused:
             await daemon.submit(url="http://127.0.0.1:10/x", idempotency_key="k")
         assert refused.value.code == "idempotency_key_reused"
+
+
+async def test_lines_that_differ_in_their_payload_alone_are_jobs_of_their_own(tmp_path):
+    """With a budget the lane of a job depends on its size; id, digest and key are each job's own."""
+    config = registry(destination={"budget": Budget(bytes=40_000, on="any")})
+    payloads = [b'"%b"' % (b"x" * size) for size in (1, 20_000, 1, 1)] + [b"1", b"2"]
+    extras = [b""] * 4 + [b',"priority":5', b',"idempotency_key":"k"']
+    lines = [b'{"topic":"orders","payload":%b%b}' % both for both in zip(payloads, extras, strict=True)]
+    async with running(tmp_path, config) as daemon:
+        daemon.engine.dispatcher.pause()
+        receipts = await daemon.engine.intake.submit_lines(ALICE, lines, atomic=True)
+        jobs = [receipt.job for receipt in receipts]
+        assert len({job.uid for job in jobs}) == 6
+        assert [job.size for job in jobs] == [len(payload) for payload in payloads]
+        assert [job.digest for job in jobs] == [hashlib.sha256(payload).digest() for payload in payloads]
+        assert [job.priority for job in jobs] == [0, 0, 0, 0, 5, 0]
+        assert [job.wire_key for job in jobs] == [None] * 5 + ["k"]
+        assert jobs[0].lane == jobs[2].lane == jobs[3].lane != jobs[1].lane
+        stored = await daemon.engine.reader.run(
+            lambda conn: conn.execute("SELECT body FROM bodies ORDER BY job").fetchall()
+        )
+        assert [body for (body,) in stored] == payloads

@@ -22,8 +22,8 @@ from kurir.services.budgets import needs_with_size
 from kurir.services.compose import target_line
 from kurir.services.defects import report
 from kurir.services.gates import Gates
-from kurir.services.intake import INLINE
 from kurir.services.own_secrets import OwnSecrets
+from kurir.services.preparation import INLINE
 from kurir.services.registry import with_secrets
 from kurir.services.storage import Storage
 from kurir.services.timing import duration

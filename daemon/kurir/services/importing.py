@@ -25,9 +25,10 @@ from kurir.services.defects import report
 from kurir.services.dispatcher import Dispatcher
 from kurir.services.gates import Gates
 from kurir.services.import_request import request_of
-from kurir.services.intake import INLINE, UNSURE, How, Intake, Receipt
+from kurir.services.intake import UNSURE, How, Intake, Receipt
 from kurir.services.own_secrets import OwnSecrets
 from kurir.services.portable import PortableJob
+from kurir.services.preparation import INLINE
 from kurir.services.storage import Storage
 from kurir.services.timing import due_at, duration, instant
 from kurir.store import bodies, look

@@ -6,45 +6,32 @@ accepted must not turn into poison later.
 
 from __future__ import annotations
 
-import asyncio
-import hashlib
-import random
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from enum import Enum
 from functools import partial
 from typing import Protocol, TypeVar
 
-import msgspec
-from msgspec import UNSET, Struct, structs
+from msgspec import Struct
 
 from kurir.domain import strictjson
-from kurir.domain.errors import Refused, StoreFailing
+from kurir.domain.errors import Refused
 from kurir.domain.events import Dropped, Emit, JobAccepted, JobChanged, SubmitRefused, SubmitRepeated
 from kurir.domain.instant import Now
-from kurir.domain.job import BodyKind, Job, NewJob, State
+from kurir.domain.job import Job, NewJob, State
 from kurir.domain.ledger import Drop, sentence
 from kurir.domain.peer import Peer
-from kurir.domain.policy import SECOND, Limits, OnDead, WhenFull
+from kurir.domain.policy import SECOND
 from kurir.domain.submission import Submission
-from kurir.services.budgets import needs_with_size
-from kurir.services.compose import Composer, Request, content_digest, line_of
-from kurir.services.defects import report
 from kurir.services.dispatcher import Dispatcher
 from kurir.services.gates import Gates
 from kurir.services.own_secrets import OwnSecrets
-from kurir.services.registry import Registry
+from kurir.services.preparation import Compose, Preparer, Twins
 from kurir.services.storage import Storage
-from kurir.services.timing import due_at, timing
-from kurir.store import amend, bodies
+from kurir.services.timing import due_at
+from kurir.store import amend
 from kurir.store.insert import Inserted, Kept, Outcome, Remembered, Repeated, Room, insert
 from kurir.store.tx import Tx
 from kurir.system.clock import Clock
-
-INLINE = 64 * 1024
-"""Payloads up to this many bytes stand in the database; larger ones in files of their own."""
-
-
-_random = random.Random()  # noqa: S311 - seeded by the system; ids are unique, not secret: who may see a job is checked
 
 UNSURE = "storage_failing"
 """The refusal after which a write may turn out to be on the disk all the same: its payload's file stays."""
@@ -68,9 +55,6 @@ class Receipt(Struct, frozen=True):
     job: Job | None
 
 
-Compose = Callable[[Registry, Peer], Request]
-"""Makes the request of a job under the configuration of today. Raises Refused."""
-
 Batch = Sequence[tuple[NewJob, Room]]
 
 
@@ -85,37 +69,6 @@ W = TypeVar("W", bound=Written)
 
 _Line = tuple[int, NewJob, Room]
 """A line of a batch, by its number."""
-
-
-class Twins:
-    """Lines of a batch that differ from one before in their payload alone: what was found of that holds for them.
-
-    A batch is one user's, read at one instant under one configuration; and nearly all batches are of such lines.
-    """
-
-    def __init__(self, largest: int) -> None:
-        """`largest`: bytes of a payload that need no file and no refusal."""
-        self._largest = largest
-        self._said: Submission | None = None
-        self._prepared: tuple[NewJob, Room] | None = None
-
-    def first(self, said: Submission, prepared: tuple[NewJob, Room]) -> tuple[NewJob, Room]:
-        """Remember what became of a line, as far as its payload did not decide it."""
-        if prepared[0].body_kind is BodyKind.INLINE and prepared[0].content_digest is None:
-            self._said, self._prepared = structs.replace(said, payload=UNSET), prepared
-        return prepared
-
-    def of(self, said: Submission) -> tuple[NewJob, Room] | None:
-        """The job of a line, if it is a twin of the one that is remembered."""
-        payload = said.payload
-        if self._prepared is None or payload is UNSET or structs.replace(said, payload=UNSET) != self._said:
-            return None
-        body = bytes(payload)
-        if len(body) > self._largest:
-            return None
-        new, room = self._prepared
-        digest = hashlib.sha256(body).digest()
-        return structs.replace(new, uid=new_uid(new.wall_created), body=body, size=len(body), digest=digest), room
 
 
 class Intake:
@@ -135,7 +88,7 @@ class Intake:
         self._dispatcher = dispatcher
         self._clock = clock
         self._emit = emit
-        self._own_secrets = own_secrets
+        self._preparer = Preparer(storage, gates, clock, own_secrets)
         self.stopping = False
         self.new_lane: Callable[[int], None] = lambda lane: None
 
@@ -165,17 +118,14 @@ class Intake:
             outcomes = await self._write_lines(prepared, atomic=atomic)
             for (number, new, _), result in zip(prepared, outcomes, strict=True):
                 results[number] = result if isinstance(result, Refused) else self._received(result, new)
-            await self._discard_files(
+            await self._preparer.discard(
                 new for (_, new, _), result in zip(prepared, outcomes, strict=True) if _left_out(result)
             )
         return [result for result in results if result is not None]
 
     def check(self, peer: Peer, submission: Submission) -> None:
         """Raise Refused for a job that could not be accepted now, be there room or not."""
-        registry = self._gates.registry
-        request = Composer(registry, peer, self._own_secrets).compose(submission, None)
-        _check_size(len(request.body or b""), registry.limits)
-        timing(submission, request.topic, self._clock.now(), self._clock.wall(), trusted=False)
+        self._preparer.check(peer, submission)
 
     async def submit_with(self, peer: Peer, submissions: Sequence[Submission], write: Callable[[Tx, Batch], W]) -> W:
         """Accept jobs in a transaction that does more: `write` inserts them, or the first few. Raises Refused."""
@@ -184,17 +134,17 @@ class Intake:
         batch: list[tuple[NewJob, Room]] = []
         try:
             for submission in submissions:
-                batch.append(await self._prepare(peer, submission, None))  # noqa: PERF401 - those before are known
+                batch.append(await self._preparer.prepare(peer, submission, None))  # noqa: PERF401 - those before are known
             written = await self._storage.promise(lambda tx: write(tx, batch))
         except Refused as refusal:
             if refusal.code != UNSURE:
-                await self._discard_files(new for new, _ in batch)
+                await self._preparer.discard(new for new, _ in batch)
             raise
         outcomes = written.outcomes
         for (new, _), outcome in zip(batch, outcomes, strict=False):
             self._received(outcome, new)
         kept = {outcome.job.uid for outcome in outcomes if isinstance(outcome, Inserted)}
-        await self._discard_files(new for new, _ in batch if new.uid not in kept)
+        await self._preparer.discard(new for new, _ in batch if new.uid not in kept)
         return written
 
     async def _prepare_lines(
@@ -203,19 +153,21 @@ class Intake:
         """Refusals at their places, and the lines that may go into the queue."""
         results: list[Receipt | Refused | None] = []
         prepared: list[_Line] = []
-        twins = Twins(min(INLINE, self._gates.registry.limits.max_job_bytes))
+        twins = Twins(self._gates.registry)
         for number, line in enumerate(lines):
             try:
                 submission = strictjson.decode(line, Submission)
-                new, room = twins.of(submission) or twins.first(submission, await self._prepare(peer, submission, None))
+                made = twins.of(submission)
+                if made is None:
+                    made = twins.first(submission, await self._preparer.prepare(peer, submission, None))
             except Refused as refusal:
                 if atomic:
-                    await self._discard_files(new for _, new, _ in prepared)
+                    await self._preparer.discard(new for _, new, _ in prepared)
                     raise _of_line(refusal, number) from refusal
                 results.append(refusal)
                 self._emit(SubmitRefused(refusal.code, "other"))
                 continue
-            prepared.append((number, new, room))
+            prepared.append((number, *made))
             results.append(None)
         return results, prepared
 
@@ -224,43 +176,28 @@ class Intake:
         try:
             return await self._storage.promise(write)
         except _BatchRefused as whole:
-            await self._discard_files(new for _, new, _ in prepared)
+            await self._preparer.discard(new for _, new, _ in prepared)
             raise _of_line(whole.refusal, prepared[whole.position][0]) from whole
         except Refused as refusal:
             if not atomic:
                 return [refusal] * len(prepared)
             if refusal.code != UNSURE:
-                await self._discard_files(new for _, new, _ in prepared)
+                await self._preparer.discard(new for _, new, _ in prepared)
             raise
 
     async def _submit(self, peer: Peer, submission: Submission, body: bytes | None, compose: Compose | None) -> Receipt:
         if (closed := self.closed()) is not None:
             raise closed
-        new, room = await self._prepare(peer, submission, body, compose)
+        new, room = await self._preparer.prepare(peer, submission, body, compose)
         try:
             result = await self._storage.promise(partial(insert, new=new, room=room, catalog=self._storage.catalog))
         except Refused as refusal:
             if refusal.code != UNSURE:
-                await self._discard_files([new])
+                await self._preparer.discard([new])
             raise
         if not isinstance(result, Inserted):
-            await self._discard_files([new])
+            await self._preparer.discard([new])
         return self._received(result, new)
-
-    async def _keep_file(self, uid: bytes, payload: bytes) -> None:
-        try:
-            await asyncio.to_thread(bodies.write, self._storage.folder, uid, payload)
-        except StoreFailing as fault:
-            raise self._storage.refusal(fault) from fault
-
-    async def _discard_files(self, news: Iterable[NewJob]) -> None:
-        """The payloads' files belong to no job. (After a crash the collection at start finds them.)"""
-        for new in news:
-            if new.body_kind is BodyKind.FILE:
-                try:
-                    await asyncio.to_thread(bodies.delete, self._storage.folder, new.uid, new.digest)
-                except StoreFailing as fault:
-                    report("the file of a payload cannot be removed", fault)
 
     def closed(self) -> Refused | None:
         """Why no job can be accepted now, if so."""
@@ -319,70 +256,6 @@ class Intake:
             run = partial(amend.reanchor, now=now, trusted=trusted)
             self._storage.outcome_then(run, lambda _: self._dispatcher.look_again())
 
-    async def _prepare(
-        self, peer: Peer, submission: Submission, body: bytes | None, compose: Compose | None = None
-    ) -> tuple[NewJob, Room]:
-        """Check everything that can be checked without the store, and write a large payload to its file."""
-        registry = self._gates.registry
-        now, wall = self._clock.now(), self._clock.wall()
-        composer = Composer(registry, peer, self._own_secrets)
-        request = compose(registry, peer) if compose else composer.compose(submission, body)
-        topic = request.topic
-        uid = new_uid(wall)
-        payload = request.body
-        size = len(payload) if payload is not None else 0
-        _check_size(size, registry.limits)
-        digest = hashlib.sha256(payload or b"").digest()
-        # The clock is asked where the answer matters alone.
-        trusted = submission.not_before is not None and self._clock.trusted()
-        when = timing(submission, topic, now, wall, trusted=trusted)
-        kind = BodyKind.NONE if payload is None else BodyKind.INLINE if size <= INLINE else BodyKind.FILE
-        if kind is BodyKind.FILE and payload is not None:
-            await self._keep_file(uid, payload)
-        unique = submission.unique
-        new = NewJob(
-            uid=uid,
-            owner=peer.uid,
-            topic=topic.name,
-            destination=request.destination,
-            needs=needs_with_size(request.needs, registry, request.destination, size),
-            priority=topic.priority if submission.priority is None else submission.priority,
-            ordering_key=submission.ordering_key,
-            unique_key=unique.key if unique else None,
-            unique_policy=unique.policy if unique else "keep",
-            collapse=topic.collapse and submission.ordering_key is not None,
-            line=line_of(peer.uid, request, submission.ordering_key),
-            client_key=submission.idempotency_key,
-            correlation_id=submission.correlation_id,
-            method=request.method,
-            target=request.target,
-            content_type=request.content_type,
-            headers=request.headers,
-            body=payload if kind is BodyKind.INLINE else None,
-            body_kind=kind,
-            size=size,
-            digest=digest,
-            content_digest=content_digest(request, digest) if submission.idempotency_key is not None else None,
-            accepted_at=now,
-            wall_created=wall,
-            due_at=when.due_at,
-            wall_not_before=when.wall_not_before,
-            expires_at=when.expires_at,
-            max_attempts=submission.max_attempts,
-            after=request.after,
-            unless=msgspec.json.encode(submission.unless).decode() if submission.unless else None,
-            blocks=topic.on_dead is OnDead.BLOCK,
-            reason=when.reason,
-        )
-        room = Room(limits=registry.limits, admin=peer.admin, drop_oldest=topic.when_full is WhenFull.DROP_OLDEST)
-        return new, room
-
-
-def _check_size(size: int, limits: Limits) -> None:
-    if size > limits.max_job_bytes:
-        limit = limits.max_job_bytes
-        raise Refused("too_large", f"cannot accept the job: its payload has {size} bytes, the limit is {limit}")
-
 
 def _left_out(result: Outcome | Refused) -> bool:
     return result.code != UNSURE if isinstance(result, Refused) else not isinstance(result, Inserted)
@@ -400,10 +273,3 @@ class _BatchRefused(Exception):
 def _of_line(refusal: Refused, number: int) -> Refused:
     extra = {**refusal.extra, "line": number + 1}
     return Refused(refusal.code, f"line {number + 1}: {refusal.detail}", field=refusal.field, **extra)
-
-
-def new_uid(wall: int) -> bytes:
-    """A UUIDv7 (RFC 9562): 48 bits of wall-clock milliseconds, 74 random ones. Nothing relies on its order."""
-    low = _random.getrandbits(74)
-    high = (wall & 0xFFFF_FFFF_FFFF) << 16 | 0x7000 | low >> 62
-    return (high << 64 | 0x8000_0000_0000_0000 | low & 0x3FFF_FFFF_FFFF_FFFF).to_bytes(16, "big")
