@@ -261,7 +261,7 @@ class NewJob(Struct, frozen=True, kw_only=True):
     @property
     def entangled(self) -> bool:
         """Whether other jobs decide what becomes of it, or it of others. Most jobs stand alone."""
-        return self.unique_key is not None or self.collapse or bool(self.after)
+        return self.unique_key is not None or self.collapse or bool(self.after) or self.unless is not None
 
     @property
     def cost(self) -> int:

@@ -16,7 +16,7 @@ from kurir.domain.hours import Hours
 from kurir.domain.job import ADHOC_TOPIC, OUTBOX_PREFIX, SERIAL_METHODS
 from kurir.domain.peer import Peer
 from kurir.domain.policy import Destination, Needs, Ordering, Topic
-from kurir.domain.submission import Submission
+from kurir.domain.submission import Submission, Unless
 from kurir.services.own_secrets import OwnSecrets
 from kurir.services.registry import Registry, needs_text
 
@@ -51,12 +51,22 @@ class Composer:
         self._check_keys(said)
         payload = _payload(said, body)
         if said.url is not None:
-            return self._adhoc(said, payload)
+            return self._with_intent(said, self._adhoc(said, payload))
         if said.topic is None:
             raise Refused("invalid", "cannot accept the job: it has neither a topic nor a url", field="topic")
         if said.method is not None:
             raise Refused("invalid", "cannot accept the job: method goes with url; a topic has its own", field="method")
-        return self._configured(said, payload)
+        return self._with_intent(said, self._configured(said, payload))
+
+    def _with_intent(self, said: Submission, request: Request) -> Request:
+        """A job may be given up for a newer one of its line alone, so it needs one."""
+        unless = said.unless
+        if unless is None or not unless.newer_in_key:
+            return request
+        if line_of(self._peer.uid, request, said.ordering_key) is None:
+            detail = "cannot accept the job: newer_in_key is about its ordering_key, and it has none"
+            raise Refused("invalid", detail, field="unless.newer_in_key")
+        return request
 
     def _configured(self, said: Submission, payload: bytes | None) -> Request:
         topic = self._registry.topics.get(said.topic or "")
@@ -127,8 +137,8 @@ class Composer:
                 heads.check_key(value, name)
         if said.unique is not None:
             heads.check_key(said.unique.key, "unique.key")
-        if said.unless is not None and said.unless.job is not None:
-            _uid(said.unless.job, "unless.job")
+        if said.unless is not None:
+            _check_unless(said.unless)
 
     def _needs(self, said: Submission, topic: Topic, secrets: tuple[str, ...] = ()) -> str:
         given = said.needs
@@ -255,6 +265,14 @@ def _parents(said: Submission) -> tuple[bytes, ...]:
     if said.after is not None and len(said.after) > MOST_PARENTS:
         raise Refused("invalid", f"cannot accept the job: after names more than {MOST_PARENTS} jobs", field="after")
     return tuple(_uid(text, "after") for text in said.after or ())
+
+
+def _check_unless(unless: Unless) -> None:
+    if (unless.job is not None) == unless.newer_in_key:
+        detail = "cannot accept the job: unless takes exactly one of job and newer_in_key"
+        raise Refused("invalid", detail, field="unless")
+    if unless.job is not None:
+        _uid(unless.job, "unless.job")
 
 
 def _uid(text: str, field: str) -> bytes:

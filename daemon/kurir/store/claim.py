@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
-import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -19,6 +17,7 @@ from kurir.store.end import end_row
 from kurir.store.rows import WIDTH, UndecodableRow, error_to, job_from, with_columns
 from kurir.store.statements import load
 from kurir.store.tx import LIVE, Tx
+from kurir.store.unless import no_longer_wanted
 
 _SQL = with_columns(load("jobs"))
 PROMOTED_AT_ONCE = 1000
@@ -211,7 +210,7 @@ class _Claiming:
 
     def _unwanted(self, job: Job) -> bool:
         """What it wanted to do is no longer wanted: it ends as cancelled, with that reason."""
-        if job.unless is None or not _no_longer_wanted(self.tx, job):
+        if job.unless is None or not no_longer_wanted(self.tx, job):
             return False
         now = self.now
         self.result.promoted |= end_row(self.tx, job, Place.CANCELLED, now, reason=Reason.UNWANTED)
@@ -229,20 +228,3 @@ class _Claiming:
         self.tx.move(topic, owner, LIVE, "dead", cost)
         self.result.promoted |= lines.freed(self.tx, id_, line, Place.DEAD, now.device)
         self.result.ended.append(job_from(self.tx.conn.execute(_SQL["job_by_id"], (id_,)).fetchone()))
-
-
-def _no_longer_wanted(tx: Tx, job: Job) -> bool:
-    try:
-        condition = msgspec.json.decode(job.unless or "{}", type=dict[str, Any])
-    except (msgspec.MsgspecError, RecursionError):
-        return False  # a damaged condition holds nothing up
-    if condition.get("newer_in_key") and job.line is not None:
-        return tx.conn.execute(_SQL["newer_in_line"], (job.line, job.id)).fetchone() is not None
-    other = condition.get("job")
-    if isinstance(other, str):
-        try:
-            uid = uuid.UUID(other).bytes
-        except ValueError:
-            return False
-        return tx.conn.execute(_SQL["done_by_uid"], (uid, job.owner)).fetchone() is not None
-    return False

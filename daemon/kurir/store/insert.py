@@ -24,6 +24,7 @@ from kurir.store.end import cancel_row
 from kurir.store.rows import headers_to, readable, with_columns
 from kurir.store.statements import load
 from kurir.store.tx import ACCEPTED, LIVE, Tx
+from kurir.store.unless import watch
 
 _SQL = with_columns(load("jobs"))
 _TABLES = load("tables")
@@ -91,7 +92,7 @@ def insert(tx: Tx, new: NewJob, room: Room, catalog: Catalog) -> Outcome:
 
 
 def _insert_among_others(tx: Tx, new: NewJob, room: Room, catalog: Catalog, wire_key: str | None) -> Outcome:
-    """A job that replaces others, comes after others, or must be the only one of its unique key."""
+    """A job that replaces others, comes after others, may be unwanted for one, or is the only one of its unique key."""
     holders = _unique_holders(tx, new)
     if holders and new.unique_policy == "keep":
         return Kept(holders[0])
@@ -110,6 +111,8 @@ def _insert_among_others(tx: Tx, new: NewJob, room: Room, catalog: Catalog, wire
     waits_for.update((parent, kind) for parent, kind in parents if parent not in gone)
     turn = _oldest_turn(tx, replaced) if new.collapse else None
     job = _write(tx, new, _Entry(lane, tuple(waits_for.items()), wire_key, turn), catalog)
+    if new.unless is not None:
+        watch(tx, new, job.id)
     return _inserted(job, ready, tuple(_ended(one, reason, new) for one in replaced), dropped, new)
 
 

@@ -228,6 +228,9 @@ UPDATE jobs SET lane = ?, open_base = ? WHERE id = ?;
 INSERT INTO edits (job, n, wall_at, key)
 SELECT ?1, coalesce((SELECT max(n) FROM edits WHERE job = ?1), 0) + 1, ?2, ?3;
 
+-- name: watch_unless
+INSERT INTO unless_jobs (parent, child) SELECT id, ? FROM jobs WHERE uid = ? AND owner = ?;
+
 -- name: done_by_uid
 SELECT 1 FROM jobs WHERE uid = ? AND owner = ? AND state = 5;
 

@@ -15,7 +15,7 @@ from kurir.domain.instant import Now
 from kurir.domain.job import BodyKind, Place
 from kurir.domain.ledger import Drop
 from kurir.domain.policy import MIB, Retention
-from kurir.store import ledger, lines
+from kurir.store import ledger, lines, unless
 from kurir.store.catalog import Catalog
 from kurir.store.end import account
 from kurir.store.statements import load
@@ -191,16 +191,17 @@ class _Step:
                 break
             gone.append(ended)
             count, size = count - 1, size - ended.cost
-        self._delete(gone)
+        self._delete(gone, place)
         for ended in gone:
             self._follow(ended, place, Drop.DEAD_TOO_LONG if ended.ended_at <= over else Drop.TOO_MANY_DEAD)
         self.more = self.more or len(gone) == limit
 
-    def _delete(self, gone: list[_Ended]) -> None:
+    def _delete(self, gone: list[_Ended], place: Place) -> None:
         if gone:
             ids = "[" + ",".join(str(ended.id) for ended in gone) + "]"
             for table in ("delete_jobs", "delete_bodies", "delete_results", "delete_attempts", "delete_edits"):
                 self.tx.conn.execute(_SQL[table], (ids,))
+            unless.pruned(self.tx, ids, done=place is Place.DONE)
 
     def _follow(self, ended: _Ended, place: Place, why: Drop) -> None:
         """What follows from the end of a row: its key answers for it, whoever waited is let go, the books say so."""

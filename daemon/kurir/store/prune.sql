@@ -25,6 +25,14 @@ DELETE FROM attempts WHERE job IN (SELECT value FROM json_each(?));
 -- name: delete_edits
 DELETE FROM edits WHERE job IN (SELECT value FROM json_each(?));
 
+-- name: settle_unless
+-- Who is not wanted because one of these jobs was done.
+UPDATE jobs SET unless = ? WHERE id IN (SELECT child FROM unless_jobs
+WHERE parent IN (SELECT value FROM json_each(?))) AND state <= 4;
+
+-- name: forget_unless
+DELETE FROM unless_jobs WHERE parent IN (SELECT value FROM json_each(?));
+
 -- name: key_pruned
 -- The key outlives its job, and answers for it until it is forgotten.
 UPDATE keys SET state = ?, forget_at = coalesce(forget_at, ?) WHERE job = ?;

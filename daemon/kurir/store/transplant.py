@@ -29,6 +29,7 @@ _BY_KEY = {
     "holds": ("destination", "hold"),
     "degraded": ("reason",),
     "successions": ("parent", "child"),
+    "unless_jobs": ("parent", "child"),
     "edits": ("job", "n"),
     "keys": ("key", "owner", "topic"),
 }
