@@ -207,6 +207,22 @@ async def test_a_value_outside_of_ascii_is_taken_out_of_the_bytes_of_an_answer(t
         assert (await daemon.result(await daemon.job(job.uid))).body == b"\xff {secret:token}"
 
 
+async def test_edits_to_other_secrets_leave_no_lane_behind(tmp_path):
+    async with Server() as srv, at_work(tmp_path, srv) as daemon:
+        names = [f"n{n}" for n in range(5)]
+        for name in names:
+            await store(daemon, "https://elsewhere.example", name=name)
+        job = await daemon.accept(url=f"{srv.url}/x", headers={"X-A": "{secret:n0}"})
+        catalog = daemon.engine.storage.catalog
+        for name in (*names, *names):
+            await daemon.engine.operations.edit(ALICE, job.uid, Edit(headers={"X-A": f"{{secret:{name}}}"}))
+        assert [lane.needs.count("n4") for lane in catalog.by_id.values()] == [1]
+        assert list(catalog.lanes.values()) == list(catalog.by_id)
+        await store(daemon, srv.url, name="n4")
+        await daemon.ended()
+        assert sent(srv, "X-A") == [VALUE.encode()]
+
+
 FORMS = {
     "as it is": VALUE,
     "percent": quote(VALUE, safe=""),

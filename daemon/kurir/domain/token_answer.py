@@ -54,25 +54,25 @@ def judge(answer: Answer) -> Bought | NoToken:
     """What an answer of a token server means. Only the standard's own form is a token or a definite no."""
     document = _document(answer.body)
     if answer.status == 200:
-        return _bought(document) if document is not None else NoToken("it answered 200, but not with a JSON object")
+        return _bought(document) if document is not None else NoToken("answered 200, but not with a JSON object")
     code = document.get("error") if document is not None else None
     if answer.status in (400, 401, 403) and isinstance(code, str) and code in _REFUSALS:
         said = document.get("error_description") if document is not None else None
         reason = f"{code}: {_one_line(said)}" if isinstance(said, str) and said else code
-        return NoToken(f"it refuses with {answer.status} {reason}", definite=True, code=code)
+        return NoToken(f"refuses with {answer.status} {reason}", definite=True, code=code)
     if answer.status == 401:
-        return NoToken(f"it {words(answer)}", definite=True, code="invalid_client")
-    return NoToken(f"it {words(answer)}", pause=asked_pause(answer))
+        return NoToken(words(answer), definite=True, code="invalid_client")
+    return NoToken(words(answer), pause=asked_pause(answer))
 
 
 def _bought(document: dict[str, object]) -> Bought | NoToken:
     value, kind = document.get("access_token"), document.get("token_type", "bearer")
     if not isinstance(value, str) or not value:
-        return NoToken("it answered 200 without an access_token")
+        return NoToken("answered 200 without an access_token")
     if len(value) > LONGEST or _TOKEN.fullmatch(value) is None:
-        return NoToken("its access_token is none that a header can carry")
+        return NoToken("gave an access_token that is none that a header can carry")
     if not isinstance(kind, str) or kind.lower() != "bearer":
-        return NoToken("its token is of another type than Bearer")
+        return NoToken("gave a token of another type than Bearer")
     return Bought(value, _life(document.get("expires_in")))
 
 

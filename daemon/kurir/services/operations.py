@@ -212,6 +212,9 @@ class Operations:
         if amended.lane is not None and lane not in self._storage.catalog.by_id:
             self._storage.catalog.learn(lane, amended.lane)
             self.new_lane(lane)
+        if amended.emptied is not None:
+            self._dispatcher.forget(amended.emptied)
+            self._storage.catalog.forget(amended.emptied)
         if amended.job.state is not amended.was.state:
             age = (self._clock.now() - amended.job.accepted_at) / 1000
             self.emit(JobChanged(amended.job, amended.was.state, age))

@@ -159,7 +159,7 @@ class Tokens:
             detail = f"no token can be asked for: {fault}"
             return HoldDestination(Hold.SECRET, ErrorKind.UNAUTHORIZED, detail, wrote=False)
         if isinstance(answer, NoToken):
-            return self._refused(account, destination, oauth, answer)
+            return self._refused(account, destination, answer)
         self._secrets().learn(f"oauth:{destination.name}", answer.value)
         now = self._clock.now()
         account.token = Token(answer.value, now, None if answer.life is None else now + answer.life)
@@ -194,13 +194,13 @@ class Tokens:
         reply = await self._sender.send(_request(oauth, client, in_body), route, timeouts_of(destination), keep=KEPT)
         if isinstance(reply, WireFault):
             self._failed()
-            return NoToken(f"it cannot be reached: {reply.detail}")
+            return NoToken(f"cannot be reached: {reply.detail}")
         return judge(Answer(reply.status, reply.headers, reply.body))
 
-    def _refused(self, account: _Account, destination: Destination, oauth: OAuth, answer: NoToken) -> HoldDestination:
+    def _refused(self, account: _Account, destination: Destination, answer: NoToken) -> HoldDestination:
         account.failures += 1
-        origin = oauth.token_url.split("?")[0]
-        detail = f"no token from {origin}: {answer.detail}"
+        # Everybody who may use the destination reads this: not where its token server is.
+        detail = f"no token: its token server {answer.detail}"
         if answer.definite:
             pause, hold, duration = STANDS, Hold.UNAUTHORIZED, None
         else:

@@ -35,6 +35,7 @@ class Amended:
     was: Job
     ready: frozenset[int] = frozenset()
     lane: LaneKey | None = None  # what its lane is, if it changed
+    emptied: int | None = None  # the lane that it left, if that was removed
 
 
 def find(tx: Tx, uid: bytes, owner: int | None) -> Job:
@@ -183,7 +184,8 @@ def edit(tx: Tx, job: Job, change: Edit, room: Room, catalog: Catalog, now: Now)
         tx.conn.execute(_SQL["set_state"], (place, job.id, job.place))
         ready = {lane} if place is Place.READY else set()
     edited = job_from(tx.conn.execute(_SQL["job_by_id"], (job.id,)).fetchone())
-    return Amended(edited, job, frozenset(ready), lane_key)
+    gone = job.lane if lane != job.lane and catalog.remove_if_empty(tx, job.lane) else None
+    return Amended(edited, job, frozenset(ready), lane_key, gone)
 
 
 def _change_lane(tx: Tx, job: Job, key: LaneKey, catalog: Catalog, now: Now) -> int:
@@ -212,7 +214,7 @@ def rebase(tx: Tx, job: Job, change: Edit, room: Room, catalog: Catalog, now: No
     _require_unique_key(tx, job, Step.RESOLVE)
     edited = edit(tx, job, change, room, catalog, now)
     sent = resend(tx, edited.job, catalog, now)
-    return Amended(sent.job, job, edited.ready | sent.ready, edited.lane)
+    return Amended(sent.job, job, edited.ready | sent.ready, edited.lane, edited.emptied)
 
 
 def expire(tx: Tx, now: Now, keep_key: int) -> tuple[list[Job], set[int], int | None]:

@@ -66,6 +66,19 @@ class Catalog:
         since = self.open_since.get(lane)
         return self.open_ms.get(lane, 0) + (max(0, now - since) if since is not None else 0)
 
+    def remove_if_empty(self, tx: Tx, lane: int) -> bool:
+        """Remove a lane in which no job stands or may stand again. Whoever hears of it calls `forget`.
+
+        The next insert must not take the id that has just gone, so what the lane is leads nowhere from now on. Should
+        the transaction fail, the row is found again by that.
+        """
+        known, run = self.by_id.get(lane), tx.conn.execute
+        if known is None or any(run(_SQL[look], (lane,)).fetchone() for look in ("lane_live", "lane_stuck")):
+            return False
+        run(_SQL["delete_lane"], (lane,))
+        self.lanes.pop((known.topic, known.destination, known.owner, known.needs), None)
+        return True
+
     def next_id(self) -> int:
         """An id that was never given before; a rolled back transaction leaves a gap."""
         self.last_id += 1

@@ -234,16 +234,7 @@ class _Step:
 
     def lanes(self, catalog: Catalog) -> None:
         """Remove lanes in which no job is left that could stand there: owners, origins and needs come and go."""
-        run = self.tx.conn.execute
-        for lane in self.emptied:
-            known = catalog.by_id.get(lane)
-            if known is None or any(run(_SQL[look], (lane,)).fetchone() for look in ("lane_live", "lane_stuck")):
-                continue
-            run(_SQL["delete_lane"], (lane,))
-            # At once, and on the writer's thread: the next insert must not take the id that has just gone. Should the
-            # transaction fail, the row is found again by what the lane is.
-            catalog.lanes.pop((known.topic, known.destination, known.owner, known.needs), None)
-            self.result.lanes.append(lane)
+        self.result.lanes += [lane for lane in self.emptied if catalog.remove_if_empty(self.tx, lane)]
 
     def look_ahead(self) -> None:
         """Find the one instant at which the next removal is due."""

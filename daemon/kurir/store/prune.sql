@@ -49,16 +49,6 @@ ORDER BY forget_at LIMIT 1;
 -- Keys that outlived their jobs. It reads one small index; the caller asks seldom.
 SELECT count(*) FROM keys INDEXED BY keys_forget WHERE forget_at IS NOT NULL AND state IS NOT NULL;
 
--- name: lane_live
-SELECT 1 FROM jobs INDEXED BY jobs_live WHERE lane = ? AND state <= 4 LIMIT 1;
-
--- name: lane_stuck
--- Dead and conflicting jobs may come back to their lane.
-SELECT 1 FROM jobs INDEXED BY jobs_stuck WHERE lane = ? AND state IN (6, 7) LIMIT 1;
-
--- name: delete_lane
-DELETE FROM lanes WHERE id = ?;
-
 -- name: free_pages
 SELECT freelist_count FROM pragma_freelist_count;
 

@@ -15,6 +15,16 @@ SELECT id, topic, destination, owner, needs, open_ms FROM lanes;
 -- name: lane_by_key
 SELECT id FROM lanes WHERE topic = ? AND destination = ? AND owner = ? AND needs = ?;
 
+-- name: lane_live
+SELECT 1 FROM jobs INDEXED BY jobs_live WHERE lane = ? AND state <= 4 LIMIT 1;
+
+-- name: lane_stuck
+-- Dead and conflicting jobs may come back to their lane.
+SELECT 1 FROM jobs INDEXED BY jobs_stuck WHERE lane = ? AND state IN (6, 7) LIMIT 1;
+
+-- name: delete_lane
+DELETE FROM lanes WHERE id = ?;
+
 -- name: insert_lane
 INSERT INTO lanes (topic, destination, owner, needs) VALUES (?, ?, ?, ?) RETURNING id;
 
