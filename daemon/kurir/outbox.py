@@ -7,6 +7,8 @@ to the daemon. This module needs the standard library only, and never begins, co
         connection.execute("INSERT INTO orders …")
         outbox.enqueue(connection, "orders", {"id": 7})
 
+A job may be delivered long after it was written: what must tell when something happened says so in its payload.
+
 Programs in other languages write the table themselves; `TABLE` is all there is to it.
 """
 

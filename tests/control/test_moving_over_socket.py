@@ -222,6 +222,30 @@ async def test_somebody_elses_key_at_the_same_destination_is_not_used_twice(root
     assert result["job"]["idempotency_key"] != "k"
 
 
+@pytest.mark.parametrize(
+    ("case", "line"),
+    [
+        ("p1", b'{"topic":"\\ud83d"}'),
+        ("p1", b'{"topic":"\xff"}'),
+        ("p2", b'{"priority":NaN}'),
+        ("p2", b'{"priority":1e400}'),
+        ("p2", b'{"attempts":9223372036854775808}'),
+        ("p2", b'{"id":"1","id":"2"}'),
+        ("p5", b"[" * 200_000),
+        ("p5", b'{"after":' + b"[" * 200_000),
+        ("p5", b'{"attempts":' + b"1" * 5_000 + b"}"),
+    ],
+)
+async def test_p1_p2_p5_hostile_lines_are_refused_and_the_one_after_them_is_taken(
+    root: Caller, served: Control, case: str, line: bytes
+) -> None:
+    content = line + b"\n" + json.dumps(job()).encode() + b"\n"
+    heard = await root.ask("POST", "/v1/import", content, Content_Type="application/x-ndjson")
+    bad, good = [json.loads(one) for one in heard.body.splitlines()]
+    assert (bad["status"] in (400, 422), good["status"]) == (True, 201), (case, bad)
+    assert not served.defects
+
+
 async def test_an_import_of_another_type_is_refused(root: Caller) -> None:
     heard = await root.ask("POST", "/v1/import", b"{}", Content_Type="application/json")
     assert (heard.status, heard.code) == (422, "invalid")

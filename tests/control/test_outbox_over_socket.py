@@ -130,6 +130,15 @@ async def test_prefer_wait_is_202_when_the_destination_does_not_answer_in_time(t
     assert heard.json["state"] in ("pending", "leased")
 
 
+async def test_a_wait_that_is_longer_than_any_life_refuses_nothing_that_was_accepted(tmp_path: Path) -> None:
+    async with Server() as srv, relaying(tmp_path, srv) as (_, caller):
+        heard = await caller.ask("POST", "/v1/outbox/api/x", b"1", Prefer="wait=999999999")
+        submitted = await caller.ask("POST", "/v1/jobs?wait=99999999d", {"topic": "orders"})
+        raw = await caller.ask("POST", "/v1/topics/orders/jobs?wait=99999999d", b"1")
+        assert (heard.status, submitted.status, raw.status) == (200, 422, 422)
+        assert len((await caller.ask("GET", "/v1/jobs")).json["jobs"]) == 1
+
+
 async def test_a_body_that_was_cut_says_so(tmp_path: Path) -> None:
     async with Server() as srv, relaying(tmp_path, srv) as (_, caller):
         srv.answer(Reply(200, b"x" * 100_000))

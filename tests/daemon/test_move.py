@@ -323,7 +323,7 @@ def test_an_export_to_a_pipe_is_imported_from_one(make: MakeDaemon) -> None:
         out = subprocess.run(
             [*KURIRCTL, "export"], capture_output=True, env=environment(KURIR_SOCKET=str(old.socket)), check=True
         ).stdout
-        assert kurirctl(new.socket, "import", "-", stdin=out).out == "1 imported\n"
+        assert kurirctl(new.socket, "import", stdin=out).out == "1 imported\n"
         (document,) = [
             json.loads(line) for line in kurirctl(new.socket, "--json", "import", "-", stdin=out).out.splitlines()
         ]

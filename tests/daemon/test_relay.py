@@ -20,8 +20,9 @@ import pytest
 from cli.command import kurirctl
 from daemon.application import PATIENCE, Application, Relay, document, once, relaying
 from kurir import outbox
+from kurir.cli.relay import table
 from kurir.cli.relay.carrier import Carried, Carrier
-from kurir.cli.relay.table import Outbox
+from kurir.cli.relay.table import Locked, Outbox
 from support.daemon import MakeDaemon
 from support.server import Reply, Request, ThreadedServer
 
@@ -206,6 +207,47 @@ def test_a_relay_waits_for_a_daemon_that_is_not_there_and_goes_on_when_it_is(
     application.enqueue(1)
     assert once(application.path, Path("/nonexistent"))[0] == 69
     assert len(application.rows()) == 1
+
+
+def test_b12_what_is_enqueued_while_the_relay_and_the_daemon_drain_overtakes_nothing(
+    make: MakeDaemon, srv: ThreadedServer, application: Application
+) -> None:
+    chance = random.Random(SEED)
+    print(f"KURIR_SEED={SEED}")
+    done: list[bytes] = []
+
+    def flaky(request: Request) -> Reply:
+        if chance.random() < 0.3:
+            return Reply(503)
+        done.append(request.body)
+        return Reply(200)
+
+    srv.answer(flaky)
+    quick = {"retry": {"base": "1ms", "cap": "20ms", "max_attempts": 1000}, "breaker": {"failures": 1000}}
+    with (
+        make(to=srv.url, settings={"destinations": {"api": quick}}) as daemon,
+        relaying(application.path, daemon.socket),
+    ):
+        for number in range(1, 301):
+            application.enqueue(number, ordering_key="line")
+        application.emptied()
+        daemon.drained(60)
+    assert done == [b"%d" % number for number in range(1, 301)]
+
+
+def test_a_lock_that_is_held_for_long_is_no_error_of_the_relay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(table, "BUSY_SECONDS", 0.05)
+    with closing(Application(tmp_path / "app.db", "DELETE")) as application:
+        application.enqueue(1)
+        with closing(sqlite3.connect(application.path, isolation_level=None)) as holder:
+            holder.execute("BEGIN EXCLUSIVE")
+            with closing(Outbox(application.path)) as opened:
+                for look in (opened.count, opened.empty, lambda: opened.settle([], [])):
+                    with pytest.raises(Locked, match="locked"):
+                        look()
+                holder.execute("ROLLBACK")
+                assert opened.count() == 1
+                assert not opened.empty()
 
 
 def test_a_relay_waits_for_a_full_queue_and_keeps_the_order(

@@ -9,7 +9,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -113,6 +113,16 @@ def test_bytes_are_kept_as_they_are_and_anything_else_as_json(
     assert (topic, kept, kind, ordering, headers) == ("orders", body, "application/json", None, None)
     assert isinstance(kept, bytes)
     assert datetime.fromisoformat(created).tzinfo is not None
+
+
+def test_p8_the_row_tells_when_it_was_enqueued(database: Path, connection: sqlite3.Connection) -> None:
+    before = datetime.now(UTC)
+    outbox.enqueue(connection, "orders", {"at": before.isoformat()})
+    after = datetime.now(UTC)
+    connection.commit()
+    ((*_, created),) = seen(database)
+    assert before <= datetime.fromisoformat(created) + timedelta(milliseconds=1)
+    assert datetime.fromisoformat(created) <= after
 
 
 def test_enqueue_returns_the_key_and_keeps_what_was_said(database: Path, connection: sqlite3.Connection) -> None:

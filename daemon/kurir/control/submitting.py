@@ -20,6 +20,7 @@ from kurir.domain.job import Job
 from kurir.domain.submission import Submission
 from kurir.services.documents import JobDocument, PrunedDocument
 from kurir.services.intake import How, Receipt
+from kurir.services.timing import duration
 from kurir.services.views import Series, pruned_document
 
 MOST_LINES: Final = 10_000
@@ -42,6 +43,7 @@ async def submit(call: Call) -> Answer:
     asked = call.asked(Submitting)
     if asked.atomic:
         raise Refused("invalid", "atomic is for a batch (Content-Type: application/x-ndjson)", field="atomic")
+    _check_wait(asked.wait)
     most = reading.most_with_payload(call.services.limits)
     data = await reading.body(call.request, most, call.connection.patience)
     receipt = await call.services.intake.submit(call.peer, strictjson.decode(data, Submission))
@@ -50,10 +52,17 @@ async def submit(call: Call) -> Answer:
 
 async def submit_raw(call: Call) -> Answer:
     """One job whose payload is the body."""
+    _check_wait(call.asked(Waiting).wait)
     data = await reading.body(call.request, call.services.limits.max_job_bytes, call.connection.patience)
     submission = _from_headers(call.parameters["name"], call.request)
     receipt = await call.services.intake.submit(call.peer, submission, body=data)
     return await _answer(call, receipt, call.asked(Waiting).wait)
+
+
+def _check_wait(wait: str | None) -> None:
+    """Refuse a wait that cannot be one before the job is accepted: afterwards nothing may be refused any more."""
+    if wait is not None:
+        duration(wait, "wait")
 
 
 async def _submit_lines(call: Call) -> Answer:

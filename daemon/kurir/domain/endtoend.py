@@ -15,6 +15,9 @@ _WAIT = re.compile(r'wait\s*=\s*"?([0-9]{1,9})"?\s*(?:;.*)?', re.IGNORECASE)
 _QUOTED = re.compile(r'"((?:[ !#-\[\]-~]|\\["\\])*)"')
 _MEMBER = re.compile(r'(?:[^,"]|"(?:[^"\\]|\\.)*")+')
 
+LONGEST_WAIT = 365 * 24 * 3600
+"""Seconds; a preference that asks for more is met as far as it makes sense."""
+
 Pairs = Sequence[tuple[str, str]]
 
 
@@ -47,7 +50,7 @@ def preferred_wait(pairs: Pairs) -> tuple[int | None, list[tuple[str, str]]]:
             if wish is None:
                 kept.append(member.strip())
             elif wait is None:  # of two, the first one counts
-                wait = int(wish[1])
+                wait = min(int(wish[1]), LONGEST_WAIT)
         if kept:
             others.append((name, ", ".join(kept)))
     return wait, others

@@ -79,11 +79,11 @@ def _target(file: str) -> Iterator[BinaryIO]:
 
 
 @click.command("import", short_help="Take in the jobs of an export.")
-@click.argument("file")
+@click.argument("file", default="-")
 @session_options
 @pass_session
 def import_jobs(session: Session, /, *, file: str) -> int:
-    """Take in the jobs of FILE (- is standard input), which kurirctl export wrote.
+    """Take in the jobs of FILE (the default, -, is standard input), which kurirctl export wrote.
 
     May be repeated: jobs that are there already, or have been delivered lately, are recognised. A line that cannot be
     taken in is named, and the others go on.

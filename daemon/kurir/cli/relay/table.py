@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections.abc import Generator, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -78,7 +78,7 @@ class Outbox:
             raise self._unusable(str(fault)) from fault
         self._conn.text_factory = bytes  # what is no UTF-8 is one row's fault, and must not stop the others
         try:
-            with self._faults():
+            with suppress(Locked), self._faults():  # whoever holds it now will let go
                 self._conn.execute(f"{_ROW} LIMIT 0", (0,))
         except BaseException:
             self._conn.close()
