@@ -205,6 +205,10 @@ def test_a_locale_of_another_encoding_shows_everything(scene: Scene) -> None:
             )
             assert ended.returncode == 0, ended.stderr
             ended.stdout.decode(encoding)
+            more = {"PYTHONIOENCODING": encoding}
+            seen = kurirctl_on_terminal(scene.socket, *named(scene, arguments), more=more)
+            assert seen.code == 0, seen.out
+            assert "\\u" not in seen.out
 
 
 def test_lines_of_output_reach_the_file_they_are_sent_to_while_a_bar_is_on_the_terminal(scene: Scene) -> None:

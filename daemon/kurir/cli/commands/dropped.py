@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from kurir.cli import exits, screen
+from kurir.cli import complete, exits, screen
 from kurir.cli.commands.piles import cause_words
 from kurir.cli.human import relative
 from kurir.cli.printable import printable
@@ -20,7 +20,7 @@ ROOM_FOR_ALL = 110  # columns; on a narrower terminal what it was dead of stands
 
 
 @click.command(short_help="List what was dropped without having been delivered.")
-@click.option("--topic", help="Only jobs of this topic.")
+@click.option("--topic", shell_complete=complete.topics, help="Only jobs of this topic.")
 @click.option("--why", type=click.Choice(REASONS), help="Only jobs dropped for this reason.")
 @click.option("--owner", metavar="UID", type=click.IntRange(0), help="Only jobs of this user (admins).")
 @click.option("--limit", type=click.IntRange(1, 1000), metavar="N", help="Entries of one page [default: 100].")

@@ -50,7 +50,8 @@ def event_words(event: Event, *, colours: bool = True) -> str:
     kind = f"{printable(event.kind):<20}"
     style = _STYLES.get(event.kind.removeprefix("job."))
     shown = screen.colour(kind, style) if style and colours else kind
-    return f"{time}  {shown}  {_about(event.data)}".rstrip()
+    about = "what happened before this may have been missed" if event.kind == "reset" else _about(event.data)
+    return f"{time}  {shown}  {about}".rstrip()
 
 
 def _about(data: Mapping[str, Any]) -> str:

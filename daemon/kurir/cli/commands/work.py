@@ -10,7 +10,7 @@ from types import FrameType
 
 import click
 
-from kurir.cli import exits, screen
+from kurir.cli import complete, exits, screen
 from kurir.cli.crew import Crew, Shift
 from kurir.cli.human import span
 from kurir.cli.printable import printable
@@ -22,7 +22,7 @@ _TIMEOUT = 10.0  # of what is said about a lease, which does not last for ever
 
 
 @click.command(short_help="Run a command for each job of a topic.")
-@click.argument("topic")
+@click.argument("topic", shell_complete=complete.topics)
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 @click.option(
     "-c",
