@@ -18,6 +18,7 @@ import pytest
 from cli.command import KURIRCTL, Ended, environment, kurirctl
 from kurir.client import Clash, Client, Job, KurirError
 from support.daemon import PATIENCE, Daemon, MakeDaemon
+from support.process import wakeups
 
 TOPICS: dict[str, Any] = {
     "thumbs": {
@@ -216,6 +217,19 @@ def test_a_waiting_worker_takes_a_job_as_soon_as_it_is_submitted_and_sigterm_end
         until(daemon.client.submit("thumbs", 1), "done", daemon.client)
     ended = work.end()
     assert (ended.code, ended.out, ended.err) == (0, "", "")
+
+
+def test_o6_a_worker_that_waits_is_never_woken(daemon: Daemon, start: Callable[..., Work]) -> None:
+    work = start("--", "true")
+    until(daemon.client.submit("thumbs", 1), "done", daemon.client)
+    seen = []
+    for _ in range(4):  # the end of the job may fall into the first window
+        before = wakeups(work.process.pid)
+        assert not gone(work.process.pid, 3)
+        seen.append(wakeups(work.process.pid) - before)
+        if seen[-1] == 0:
+            return
+    raise AssertionError(f"wake-ups in each 3 s: {seen}")
 
 
 def test_the_lease_is_extended_while_the_command_runs(

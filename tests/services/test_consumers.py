@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from kurir.domain.policy import Limits, Needs, OnDead, Ordering, Pick
 from kurir.domain.submission import Edit
 from kurir.services.consumers import most_waiting
 from kurir.services.inspector import Inspector
+from kurir.services.lender import AT_ONCE
 from kurir.services.why import Explainer
 from kurir.store import leases
 from support.clock import FakeClock
@@ -475,6 +477,23 @@ async def test_what_the_topic_needs_holds_its_jobs_and_no_network_holds_those_th
         assert bodies(await lease(daemon)) == [b"works offline"]
 
 
+async def test_a_need_of_hours_waits_for_a_trusted_clock_and_for_its_window(tmp_path: Path) -> None:
+    clock = FakeClock(trusted=False)
+    minute = time.localtime(clock.wall() / 1000).tm_hour * 60 + time.localtime(clock.wall() / 1000).tm_min
+    first, last = ((minute + ahead) % 1440 for ahead in (60, 120))
+    hours = f"{first // 60:02d}:{first % 60:02d}-{last // 60:02d}:{last % 60:02d}"
+    async with running(tmp_path, thumbs(needs=Needs(hours=hours)), clock=clock) as daemon:
+        job = await submit(daemon)
+        asker = ask(daemon)
+        await daemon.quiet()
+        assert await why(daemon, job) == ["clock_untrusted"]
+        clock.trust()
+        await daemon.quiet()
+        assert await why(daemon, job) == ["hours"]
+        await daemon.time_until(asker.future.done, within=61 * 60_000)
+        assert len(await asker.future) == 1
+
+
 async def test_the_topics_limit_of_jobs_at_once_holds_and_a_lease_that_ends_makes_room(tmp_path: Path) -> None:
     async with running(tmp_path, thumbs(concurrency=2), clock=FakeClock()) as daemon:
         for _ in range(4):
@@ -698,3 +717,10 @@ async def test_b7_a_suspect_whose_topic_is_pulled_now_is_lent(tmp_path: Path) ->
     async with running(image, thumbs(), clock=FakeClock()) as daemon:
         assert len(daemon.engine._opened.recovered.suspects) == 1
         assert bodies(await lease(daemon)) == [b"was being sent"]
+
+
+async def test_an_answer_holds_no_more_than_keeps_the_store_free_for_others(tmp_path: Path) -> None:
+    async with running(tmp_path, thumbs(), clock=FakeClock()) as daemon:
+        lines = [b'{"topic": "thumbs", "payload": %d}' % n for n in range(AT_ONCE + 10)]
+        await daemon.engine.intake.submit_lines(ALICE, lines, atomic=True)
+        assert [len(await lease(daemon, most=1_000)) for _ in range(3)] == [AT_ONCE, 10, 0]

@@ -8,7 +8,7 @@ import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from kurir.domain.job import ErrorKind, State
-from kurir.services.consumers import MOST_AT_ONCE
+from kurir.services.consumers import MOST_ASKED
 
 Duration = Annotated[str, Meta(pattern=r"^[0-9]{1,15}(ms|s|m|h|d)$", examples=["30s"])]
 Name = Annotated[str, Meta(min_length=1, max_length=512)]
@@ -76,9 +76,12 @@ class Resolution(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class LeaseWanted(Struct, frozen=True, forbid_unknown_fields=True):
-    """How many jobs at most, for how long (the topic's `lease` if nothing is said), and how long to wait for one."""
+    """How many jobs at most, for how long (the topic's `lease` if nothing is said), and how long to wait for one.
 
-    max: Annotated[int, Meta(ge=1, le=MOST_AT_ONCE)] = 1
+    An answer may hold fewer than there are.
+    """
+
+    max: Annotated[int, Meta(ge=1, le=MOST_ASKED)] = 1
     lease: Duration | None = None
     wait: Duration | None = None
 

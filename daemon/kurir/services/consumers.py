@@ -32,8 +32,8 @@ from kurir.store.reader import Reader
 from kurir.store.tx import Tx
 from kurir.system.clock import Clock
 
-MOST_AT_ONCE = 100
-"""Jobs in one answer."""
+MOST_ASKED = 1_000
+"""How many jobs may be asked for at once. An answer may hold fewer than there are."""
 
 T = TypeVar("T")
 Rule = Callable[[Judge, Job], Transition]
@@ -66,6 +66,7 @@ class Consumers:
         self.lender = Lender(storage, gates, self._leases, self.give_back, clock=clock, agenda=agenda, emit=emit)
         self.lender.gained_elsewhere = dispatcher.gained
         dispatcher.for_consumers = self.lender.gained
+        dispatcher.consumers_look_again = self.lender.look_again
 
     def begin(self, instance: int, in_force: Sequence[tuple[int, int, int, int]]) -> None:
         """Lend from now on. `in_force`: leases that consumers hold from before: job, number, until when, lane."""

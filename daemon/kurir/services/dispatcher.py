@@ -67,6 +67,8 @@ class Dispatcher:
         self._passed: list[asyncio.Future[None]] = []
         self.for_consumers: Callable[[int], None] = lambda lane: None
         """Told of lanes that gained a ready job which a local consumer has to lease."""
+        self.consumers_look_again: Callable[[], None] = lambda: None
+        """Told when every shut lane may have opened."""
 
     @property
     def limits(self) -> Limits:
@@ -147,6 +149,7 @@ class Dispatcher:
         self._next_due = 0
         self._ring.reopen()
         self.wake()
+        self.consumers_look_again()
 
     def reroute(self, lanes: Iterable[int]) -> None:
         """Another configuration: these may have to be sent instead of pulled, or the other way round."""

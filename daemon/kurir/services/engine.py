@@ -247,7 +247,7 @@ class Engine:
             self._forgive(name)
         self.consumers.lender.forget(moved)
         self.dispatcher.reroute(moved)
-        self._look_again()
+        self.dispatcher.look_again()
 
     def secrets_changed(self, names: frozenset[str]) -> None:
         """Credentials were replaced: destinations that were held for theirs are tried again."""
@@ -330,12 +330,7 @@ class Engine:
     def _conditions_changed(self) -> None:
         self.withdrawal.look()
         self.patience.mark()
-        self._look_again()
-
-    def _look_again(self) -> None:
-        """What was shut may be open: for the dispatcher and for who leases."""
         self.dispatcher.look_again()
-        self.consumers.lender.look_again()
 
     def _reconnected(self, begin: Callable[[int, int], None]) -> None:
         """Another network: old connections are stale, old backoff is over, first attempts are spread."""

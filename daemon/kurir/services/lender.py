@@ -30,6 +30,9 @@ from kurir.system.clock import Clock
 BUDGET = 4 * 1024 * 1024
 """Bytes of payloads after which an answer holds no further job."""
 
+AT_ONCE = 200
+"""Jobs in one answer: the store stays free for others."""
+
 LOOKED_AT = 256
 """How many lanes one look goes through for one who asks."""
 
@@ -193,7 +196,7 @@ class Lender:
         topic = self._gates.registry.topics.get(asker.topic)
         candidates = ring.in_turn() if asker.sees is None else ring.of_owner(asker.sees)
         claims: list[LaneClaim] = []
-        most = asker.most
+        most = min(asker.most, AT_ONCE)
         for lane_id in list(itertools.islice(candidates, LOOKED_AT)):
             lane = self._storage.catalog.by_id.get(lane_id)
             if lane is None:  # it was pruned
