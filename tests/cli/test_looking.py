@@ -239,5 +239,6 @@ def test_a_budget_is_shown_by_status_and_named_by_why(tmp_path: Path) -> None:
         assert "larger than the whole budget of 1 KiB a day" in kurirctl(daemon.socket, "why", larger.id).out
         shown = " ".join(kurirctl(daemon.socket, "status").out.split())
         assert re.search(r"budgets api: 1\.\d KiB of 1\.0 KiB a day, anew in \d+ (h|min|s)", shown), shown
+        assert re.search(r" api 0/4 budget spent, anew in \d+ (h|min|s)", shown), shown
         daemon.client.flush()
         assert daemon.client.get(waiting.id).state == "pending"

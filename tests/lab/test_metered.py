@@ -300,6 +300,28 @@ def test_a_job_that_needs_external_power_sends_nothing_on_battery_and_ends_when_
             assert here.done(job, 60)["charged"] == 0
 
 
+def test_on_battery_what_is_not_urgent_goes_along_with_another_job_and_on_power_at_once(tmp_path: Path) -> None:
+    with NetworkLab() as lab:
+        lab.start_mock("upower")
+        with site(lab, tmp_path, TOPICS) as here:
+            until(lambda: here.daemon.client.status()["power"]["source"] == "upower", what="UPower is heard")
+            with unplugged(here):
+                supply(here, "battery")
+                count_bytes(here, "wan0")
+                patient = here.daemon.client.submit("orders", {"n": 1}, urgency="whenever").id
+                assert why(here, patient)[0].startswith("it is not urgent")
+                time.sleep(1)  # what is measured is that nothing happens
+                assert counted(here) == 0
+                here.done(here.daemon.client.submit("orders", {"n": 2}).id)
+                here.done(patient)
+                bursts = re.search(rb"\nkurir_radio_bursts_total (\d+)", here.daemon.get("/metrics"))
+                assert bursts is not None
+                assert bursts[1] == b"1"
+                until(lambda: b"kurir_on_battery 1.0" in here.daemon.get("/metrics"))
+            supply(here, "external")
+            here.done(here.daemon.client.submit("orders", {"n": 3}, urgency="whenever").id)
+
+
 def test_a_job_that_must_not_roam_sends_nothing_abroad_and_ends_at_the_border(tmp_path: Path) -> None:
     # NetworkManager has no modem here: without it the name of the interface says that it is one.
     with NetworkLab() as lab:

@@ -166,6 +166,9 @@ def destination_state(document: Document, now: datetime) -> Cell:
     if breaker.get("state") == "open":
         probe = _probe(breaker.get("probe_at"), now)
         held.append(f"breaker open after {printable(breaker.get('failures', '-'))} failures{probe}")
+    budget = mapping(document.get("budget"))
+    if budget.get("counts") is True and number(budget.get("left_bytes")) == 0:
+        held.append(f"budget spent, anew {relative(budget.get('until'), now)}")
     if held:
         return Styled("; ".join(held), "red" if held != ["paused"] else "yellow")
     last = document.get("last_success_at")
