@@ -8,6 +8,7 @@ import socket as sockets
 import subprocess
 import sys
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +17,12 @@ import pytest
 from cli.command import environment, kurirctl, kurirctl_on_terminal
 from kurir import __version__
 from kurir.cli.doctor import daemon as of_daemon
-from kurir.cli.doctor.clock import clock
+from kurir.cli.doctor.clock import RELEASED, clock
 from kurir.cli.doctor.disk import disk, file_system_of
 from kurir.cli.doctor.facts import Facts
 from kurir.cli.doctor.finding import Finding, Level
 from kurir.cli.doctor.network import bus, network
+from kurir.system.clock_sync import RELEASED_MS
 from support.daemon import Daemon
 from support.server import Reply, ThreadedServer
 
@@ -218,7 +220,8 @@ def test_another_version_of_the_daemon_is_wrong() -> None:
     [
         ({"clock": {"trusted": True}}, False, "auto", Level.OK),
         ({"clock": {"trusted": False}}, True, "auto", Level.NOTE),
-        ({"clock": {"trusted": False}}, False, "auto", Level.WRONG),
+        ({"clock": {"trusted": False}}, False, "auto", Level.NOTE),
+        ({"clock": {"trusted": False, "now": "1970-01-01T00:04:00.000Z"}}, True, "auto", Level.WRONG),
         ({"clock": {"trusted": False}}, False, "never", Level.NOTE),
         (None, False, "always", Level.OK),
     ],
@@ -228,9 +231,12 @@ def test_the_clock_is_judged_by_the_daemons_trust_and_the_real_time_clock(
 ) -> None:
     if rtc:
         (tmp_path / "rtc0").mkdir()
-    (one,) = clock(Facts(socket=tmp_path, status=status, clock_trust=trust), rtcs=tmp_path)
+    (one,) = clock(Facts(socket=tmp_path, status=status, clock_trust=trust), datetime(2027, 1, 1, tzinfo=UTC), rtcs=tmp_path)
     assert one.level is level
-    assert ("rtc0" in one.detail) is rtc or level is Level.OK or trust == "never"
+    assert datetime.fromtimestamp(RELEASED_MS / 1000, UTC) == RELEASED
+    if level is Level.NOTE and trust == "auto":
+        assert ("rtc0" if rtc else "no real-time clock") in one.detail
+        assert "set-ntp" in one.cure
 
 
 def test_a_state_folder_on_a_network_file_system_is_wrong_unless_it_is_allowed(tmp_path: Path) -> None:

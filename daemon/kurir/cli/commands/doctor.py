@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 import click
@@ -57,7 +58,7 @@ def _findings(client: Client, config: str | None) -> Iterator[Finding]:
     yield from permissions.socket(facts)
     yield from permissions.state(facts)
     yield from permissions.secrets(facts)
-    yield from clock(facts)
+    yield from clock(facts, datetime.now(UTC))
     yield from disk(facts)
     on_bus, answers = bus()
     yield on_bus

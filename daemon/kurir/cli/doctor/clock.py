@@ -5,26 +5,33 @@ from __future__ import annotations
 import ctypes
 import struct
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 from kurir.cli.doctor.facts import Facts
 from kurir.cli.doctor.finding import Finding, note, ok, wrong
+from kurir.cli.human import parse_instant
 from kurir.cli.overview import mapping
 
 CHECK = "clock"
+RELEASED = datetime(2026, 11, 1, tzinfo=UTC)  # nothing that runs this can live before it
 SYNCHRONISE = "sudo timedatectl set-ntp true, or install chrony"
 _UNSYNCHRONISED_US = 16_000_000  # the kernel's bound on the error when nothing keeps it right
 _TIMEX_HEAD = struct.Struct("@Illl")  # modes, offset, freq, maxerror
 
 
-def clock(facts: Facts, rtcs: Path = Path("/sys/class/rtc")) -> Iterator[Finding]:
+def clock(facts: Facts, now: datetime, rtcs: Path = Path("/sys/class/rtc")) -> Iterator[Finding]:
     """What the daemon says of it if it runs, else what can be known from outside."""
     battery = sorted(rtc.name for rtc in rtcs.glob("rtc*")) if rtcs.is_dir() else []
     rests_on = f"a real-time clock ({', '.join(battery)})" if battery else "no real-time clock"
     synchronised = kernel_synchronised()
     keeps = {True: "a time service keeps it right", False: "no time service keeps it right"}
     about = f"{keeps.get(bool(synchronised)) if synchronised is not None else 'not to be told'}; {rests_on}"
-    trusted = mapping((facts.status or {}).get("clock")).get("trusted")
+    told = mapping((facts.status or {}).get("clock"))
+    trusted, there = told.get("trusted"), parse_instant(told.get("now")) or now
+    if trusted is not True and there < RELEASED:
+        yield wrong(CHECK, f"it shows {there:%Y-%m-%d}, which cannot be: certificates look invalid", SYNCHRONISE)
+        return
     if trusted is True or (trusted is None and (synchronised or facts.clock_trust == "always")):
         yield ok(CHECK, f"{'trusted' if trusted else 'right'}: {about}")
     elif facts.clock_trust == "never":
@@ -32,7 +39,7 @@ def clock(facts: Facts, rtcs: Path = Path("/sys/class/rtc")) -> Iterator[Finding
     elif battery:
         yield note(CHECK, f"not trusted yet: {about}; it is after 15 minutes", SYNCHRONISE)
     else:
-        yield wrong(CHECK, f"not trusted: {about}; nothing absolute (not_before, cron) happens", SYNCHRONISE)
+        yield note(CHECK, f"not trusted: {about}; what has a time of day (not_before, cron) waits", SYNCHRONISE)
 
 
 def kernel_synchronised() -> bool | None:
