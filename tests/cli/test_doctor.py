@@ -231,7 +231,8 @@ def test_the_clock_is_judged_by_the_daemons_trust_and_the_real_time_clock(
 ) -> None:
     if rtc:
         (tmp_path / "rtc0").mkdir()
-    (one,) = clock(Facts(socket=tmp_path, status=status, clock_trust=trust), datetime(2027, 1, 1, tzinfo=UTC), rtcs=tmp_path)
+    facts = Facts(socket=tmp_path, status=status, clock_trust=trust)
+    (one,) = clock(facts, datetime(2027, 1, 1, tzinfo=UTC), rtcs=tmp_path)
     assert one.level is level
     assert datetime.fromtimestamp(RELEASED_MS / 1000, UTC) == RELEASED
     if level is Level.NOTE and trust == "auto":

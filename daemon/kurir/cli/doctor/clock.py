@@ -16,6 +16,11 @@ from kurir.cli.overview import mapping
 CHECK = "clock"
 RELEASED = datetime(2026, 11, 1, tzinfo=UTC)  # nothing that runs this can live before it
 SYNCHRONISE = "sudo timedatectl set-ntp true, or install chrony"
+_KEPT = {
+    True: "a time service keeps it right",
+    False: "no time service keeps it right",
+    None: "whether a time service keeps it right cannot be told",
+}
 _UNSYNCHRONISED_US = 16_000_000  # the kernel's bound on the error when nothing keeps it right
 _TIMEX_HEAD = struct.Struct("@Illl")  # modes, offset, freq, maxerror
 
@@ -25,8 +30,7 @@ def clock(facts: Facts, now: datetime, rtcs: Path = Path("/sys/class/rtc")) -> I
     battery = sorted(rtc.name for rtc in rtcs.glob("rtc*")) if rtcs.is_dir() else []
     rests_on = f"a real-time clock ({', '.join(battery)})" if battery else "no real-time clock"
     synchronised = kernel_synchronised()
-    keeps = {True: "a time service keeps it right", False: "no time service keeps it right"}
-    about = f"{keeps.get(bool(synchronised)) if synchronised is not None else 'not to be told'}; {rests_on}"
+    about = f"{_KEPT[synchronised]}; {rests_on}"
     told = mapping((facts.status or {}).get("clock"))
     trusted, there = told.get("trusted"), parse_instant(told.get("now")) or now
     if trusted is not True and there < RELEASED:
