@@ -26,9 +26,18 @@ class Connection(http.client.HTTPConnection):
 for line in sys.stdin:
     method, target, body, *kind = json.loads(line)
     connection = Connection("kurir", timeout=20)
-    content = body if kind else None if body is None else json.dumps(body)
-    connection.request(method, target, content, {"Content-Type": kind[0]} if kind else {})
+    follows = method == "GET" and bool(kind)
+    content = None if body is None or follows else body if kind else json.dumps(body)
+    connection.request(method, target, content, {"Content-Type": kind[0]} if kind and not follows else {})
     answer = connection.getresponse()
+    if follows:
+        print(json.dumps([answer.status, ""]), flush=True)  # connected: nothing is missed from now on
+        heard = ""
+        while body not in heard:
+            heard += answer.readline().decode()
+        connection.close()
+        print(json.dumps([answer.status, heard]), flush=True)
+        continue
     content = b"" if target.startswith("/v1/events") and answer.status == 200 else answer.read()
     connection.close()
     print(json.dumps([answer.status, content.decode()]), flush=True)
@@ -60,10 +69,21 @@ class User:
         """Say a text of a media type; the answer as it is."""
         return await self._say(method, target, body, kind)
 
+    async def follow(self, until: str) -> None:
+        """Follow events from now on, until one of them holds this text."""
+        assert (await self._say("GET", "/v1/events", until, "text/event-stream"))[0] == 200
+
+    async def followed(self) -> str:
+        """What was said until then."""
+        return (await self._heard())[1]
+
     async def _say(self, *said: Any) -> tuple[int, str]:
         assert self._process.stdin is not None
-        assert self._process.stdout is not None
         self._process.stdin.write(json.dumps(said).encode() + b"\n")
+        return await self._heard()
+
+    async def _heard(self) -> tuple[int, str]:
+        assert self._process.stdout is not None
         async with asyncio.timeout(20):
             line = await self._process.stdout.readline()
         assert line, "the user's process has ended"
