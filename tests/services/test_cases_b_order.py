@@ -221,6 +221,23 @@ async def test_a_job_waits_for_those_it_comes_after_and_a_dead_one_holds_it(tmp_
             assert refusal.value.field == "after"
 
 
+@pytest.mark.parametrize("behind", ["a parent", "an older one of its key"])
+async def test_a_delayed_job_that_is_let_go_before_its_time_goes_at_its_time(tmp_path, behind):
+    hang = Hang()
+    async with Server() as srv:
+        srv.answer([hang, Reply(200)])
+        clock = FakeClock()
+        async with running(tmp_path, registry(url=srv.url), clock=clock) as daemon:
+            first = await daemon.accept(body=b"first", ordering_key="k")
+            await srv.wait_requests(1)
+            more = {"after": [first.public_id]} if behind == "a parent" else {"ordering_key": "k"}
+            await daemon.submit(body=b"delayed", delay="1h", **more)
+            hang.until.set()
+            await daemon.ended(1)
+            await daemon.time_until(lambda: len(daemon.endings()) == 2, within=HOUR)
+            assert (bodies(srv), clock.now()) == ([b"first", b"delayed"], HOUR)
+
+
 async def test_unless_ends_a_job_that_is_no_longer_wanted_when_it_comes_up(tmp_path):
     async with (
         Server() as srv,

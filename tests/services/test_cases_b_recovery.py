@@ -8,7 +8,10 @@ from contextlib import closing
 from kurir.domain.events import JobChanged, JobClaimed, JobsPruned
 from kurir.domain.job import ErrorKind, Place, State
 from kurir.domain.policy import MINUTE, Limits, Retention
+from kurir.services.gates import LaneGate
+from kurir.services.suspects import ALONE, Suspects
 from kurir.store.database import FILE
+from kurir.store.recover import Suspect
 from support.clock import FakeClock
 from support.engine import registry, running
 from support.server import Hang, Reply, Request, Server
@@ -276,3 +279,11 @@ async def test_pauses_and_a_retry_after_survive_a_kill(tmp_path):
             assert len(srv.requests) == 1
             await daemon.engine.operations.resume("topic", "orders")
             assert {job.state for job in await daemon.ended(2)} == {State.DONE}
+
+
+def test_b7_a_suspect_whose_time_alone_is_over_wakes_nobody_any_more():
+    suspects = Suspects([Suspect(1, 1)])
+    gate = LaneGate(1)
+    assert suspects.turn(0, busy=False, gate_of=lambda lane: gate) is not None
+    assert (suspects.alone(1), suspects.instants(1)) == (True, [ALONE])
+    assert (suspects.alone(ALONE), suspects.instants(ALONE)) == (False, [])

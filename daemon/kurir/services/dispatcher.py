@@ -91,6 +91,7 @@ class Dispatcher:
         self._suspects = Suspects(suspects)
         self._begun = True
         self._storage.recovered.append(self.wake)
+        self._storage.on_let_go(partial(self.gained, ()))
         for lane in self._storage.catalog.by_id:
             self._add(lane, since.get(lane))
         self.wake()
@@ -326,7 +327,8 @@ class Dispatcher:
         return True
 
     def _book(self) -> None:
-        instants = [at for at in (self._next_due, self._ring.next_look(), *self._suspects.instants()) if at is not None]
+        instants = [at for at in (self._next_due, self._ring.next_look()) if at is not None]
+        instants += self._suspects.instants(self._clock.now())
         self._agenda.book(_BOOKING, min(instants, default=None), self.wake)
 
     def _report(self) -> None:

@@ -131,6 +131,10 @@ class Storage:
             self._free, self._looked_at = self.free_bytes(), now
         return self._free
 
+    def on_let_go(self, tell: Callable[[int], None]) -> None:
+        """Who hears of the instant for which a job waits that stood behind another one until now."""
+        self._writer.let_go = tell
+
     async def promise(self, run: Callable[[Tx], T]) -> T:
         """A write whose success somebody will be told: on the disk when this returns.
 

@@ -54,9 +54,9 @@ class Suspects:
         """Nothing is under way any more."""
         self._alone_until = None
 
-    def instants(self) -> tuple[int | None, int | None]:
-        """When there may be something to decide."""
-        return self._alone_until, self._drain_until
+    def instants(self, now: int) -> list[int]:
+        """When there may be something to decide; what is past is decided, and must wake nobody again and again."""
+        return [at for at in (self._alone_until, self._drain_until) if at is not None and at > now]
 
     def _draining(self, now: int) -> bool:
         """Whether to start nothing for a moment, so that one can go alone; not for longer than that moment."""

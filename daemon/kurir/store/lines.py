@@ -39,9 +39,16 @@ def settle_line(tx: Tx, line: int, now: int) -> set[int]:
         tx.conn.execute(_SQL["set_state"], (Place.BLOCKED, member, member_state))
     if state != Place.BLOCKED or waits:
         return set()
+    return {lane} if _goes(tx, head, due_at, now) else set()
+
+
+def _goes(tx: Tx, job: int, due_at: int, now: int) -> bool:
+    """Nobody stands before a job any more: it is ready (True), or waits for its instant, which is then told."""
     place = rest(due_at, now)
-    tx.conn.execute(_SQL["set_state"], (place, head, Place.BLOCKED))
-    return {lane} if place is Place.READY else set()
+    tx.conn.execute(_SQL["set_state"], (place, job, Place.BLOCKED))
+    if place is Place.WAITING:
+        tx.waits_until(due_at)
+    return place is Place.READY
 
 
 def rejoin(tx: Tx, job: int, line: int, now: int) -> set[int]:
@@ -65,9 +72,7 @@ def release(tx: Tx, parent: int, kind: int, now: int) -> set[int]:
         if line is not None:
             lanes |= settle_line(tx, line, now)
             continue
-        place = rest(due_at, now)
-        tx.conn.execute(_SQL["set_state"], (place, child, Place.BLOCKED))
-        if place is Place.READY:
+        if _goes(tx, child, due_at, now):
             lanes.add(lane)
     return lanes
 

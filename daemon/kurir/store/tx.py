@@ -69,7 +69,7 @@ class Tally:
 class Tx:
     """What a store function gets: statements run on `conn`, totals are changed through `count`."""
 
-    __slots__ = ("_changes", "_kept", "_live", "_owners", "conn", "tally")
+    __slots__ = ("_changes", "_kept", "_live", "_owners", "conn", "next_due", "tally")
 
     def __init__(self, conn: sqlite3.Connection, tally: Tally) -> None:
         self.conn = conn
@@ -77,6 +77,13 @@ class Tx:
         self._changes: dict[Account, list[int]] = {}
         self._live = self._kept = 0  # what this transaction changes of the sums that limits are checked against
         self._owners: dict[int, list[int]] = {}
+        self.next_due: int | None = None
+        """The first instant for which a job waits whom this transaction let go: nobody has booked it yet."""
+
+    def waits_until(self, due_at: int) -> None:
+        """A job that stood behind another one waits for its own instant now."""
+        if self.next_due is None or due_at < self.next_due:
+            self.next_due = due_at
 
     def count(self, topic: str, owner: int, kind: str, jobs: int, size: int) -> None:
         """Enter a change in the books; it becomes part of this transaction."""

@@ -74,6 +74,8 @@ class Writer:
         self._crowd = 0  # how many promises it kept
         self.separate = False
         """Keep promises and outcomes in transactions of their own (when the disk is nearly full)."""
+        self.let_go: Callable[[int], None] = lambda due_at: None
+        """Told of the first instant for which jobs wait that were let go by those before them."""
         self._thread = threading.Thread(target=self._work, name="kurir-writer", daemon=True)
         self._thread.start()
 
@@ -178,7 +180,8 @@ class Writer:
                     fault = _mapped(error)
                     answers.extend((member.answer, None, fault) for member in members)
                     continue
-                answers.extend(map(self._single, members))
+                for member in members:
+                    answers += self._single(member)
         return answers
 
     def _split(self, group: list[_Member]) -> list[list[_Member]]:
@@ -195,11 +198,11 @@ class Writer:
                 parts.append([member])
         return parts
 
-    def _single(self, member: _Member) -> _Ended:
+    def _single(self, member: _Member) -> list[_Ended]:
         try:
-            return self._transaction([member])[0]
+            return self._transaction([member])
         except Exception as error:  # noqa: BLE001 - whatever it is, it reaches the caller through its future
-            return (member.answer, None, _mapped(error))
+            return [(member.answer, None, _mapped(error))]
 
     def _transaction(self, members: list[_Member]) -> list[_Ended]:
         level = max(member.sync for member in members)
@@ -221,9 +224,14 @@ class Writer:
                 self._conn.execute("ROLLBACK")
             raise
         tx.committed()
+        if tx.next_due is not None:
+            answers.append((self._tell_due, tx.next_due, None))
         if self._on_group is not None:
             self._on_group(len(members), level)
         return answers
+
+    def _tell_due(self, due_at: Any, _: Exception | None) -> None:
+        self.let_go(due_at)
 
     def _run_alone(self, member: _Member) -> _Ended:
         try:
