@@ -382,6 +382,26 @@ def test_b5_a_consumer_that_was_stopped_beyond_its_lease_changes_nothing_when_it
     assert "kurir_leases_lost_total 1.0" in daemon.get("/metrics").decode()
 
 
+def test_b5_a_worker_that_slept_beyond_its_lease_ends_its_command_and_changes_nothing(
+    daemon: Daemon, start: Callable[..., Work], tmp_path: Path
+) -> None:
+    job = daemon.client.submit("thumbs", 1)
+    with fifo(tmp_path / "pids") as pids:
+        asleep = start("--lease", "1s", "--", "sh", "-c", f"echo $$ > {tmp_path}/pids; exec sleep 600")
+        (pid,) = (int(pid) for pid in heard(pids))
+        for process in (asleep.process.pid, pid):
+            os.kill(process, signal.SIGSTOP)
+        once_more = start("--max", "1", "--", "true")
+        assert once_more.ended().code == 0
+        for process in (asleep.process.pid, pid):
+            os.kill(process, signal.SIGCONT)
+        assert gone(pid)
+        ended = asleep.end()
+    assert (ended.code, "lost" in ended.err, "Traceback" in ended.err) == (0, True, False)
+    done = daemon.client.get(job.id)
+    assert (done.state, done["attempts"]) == ("done", 2)
+
+
 def test_b1_kills_of_the_daemon_at_any_moment_lose_no_job(daemon: Daemon, start: Callable[..., Work]) -> None:
     start("--lease", "2s", "-c", "4", "--", "true")
     until(daemon.client.submit("thumbs", "it has begun"), "done", daemon.client)

@@ -169,6 +169,17 @@ async def test_an_extended_lease_lasts_from_then_on(tmp_path: Path) -> None:
         assert (await daemon.job(job.uid)).place is Place.WAITING
 
 
+async def test_a_lease_that_is_extended_again_and_again_costs_no_memory(tmp_path: Path) -> None:
+    async with running(tmp_path, thumbs(), clock=FakeClock()) as daemon:
+        job = await submit(daemon)
+        (lent,) = await lease(daemon)
+        for number in range(300):
+            await daemon.engine.consumers.extend(ALICE, lent.token, LEASE - number)
+        assert len(daemon.engine.consumers._leases._ends) < 100
+        await daemon.pass_time(LEASE - 299)
+        assert (await daemon.job(job.uid)).place is Place.WAITING
+
+
 async def test_a_shortened_lease_ends_earlier(tmp_path: Path) -> None:
     async with running(tmp_path, thumbs(), clock=FakeClock()) as daemon:
         job = await submit(daemon)

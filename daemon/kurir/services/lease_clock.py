@@ -8,6 +8,7 @@ from collections.abc import Callable
 from kurir.services.agenda import Agenda
 
 _BOOKING = "leases"
+_FEW = 64
 
 
 class LeaseClock:
@@ -29,6 +30,9 @@ class LeaseClock:
         """A lease began, or ends at another instant now."""
         self._leases[job] = (number, until)
         heapq.heappush(self._ends, (until, job))
+        if len(self._ends) > 2 * len(self._leases) + _FEW:  # one lease that is extended again and again
+            self._ends = [(end, held) for held, (_, end) in self._leases.items()]
+            heapq.heapify(self._ends)
         self._book()
 
     def drop(self, job: int) -> None:
