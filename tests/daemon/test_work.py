@@ -468,6 +468,16 @@ def test_tokens_are_in_no_line_of_the_log(make: MakeDaemon) -> None:
     assert (line["topic"], line["verdict"], line["error"], line["attempt"]) == ("thumbs", "dead", "not today", 1)
 
 
+def test_show_and_why_tell_who_has_a_job_and_until_when(daemon: Daemon) -> None:
+    job = daemon.client.submit("thumbs", 1)
+    assert "no consumer has leased it" in kurirctl(daemon.socket, "why", job.id).out
+    assert daemon.client.why(job.id)["blocked_by"] == [{"kind": "consumer", "detail": "no consumer has leased it"}]
+    daemon.client.lease("thumbs", lease="5h")
+    (line,) = (line for line in kurirctl(daemon.socket, "show", job.id).out.splitlines() if "leased until" in line)
+    assert line.endswith("(in 5 h)")
+    assert daemon.client.why(job.id) == {"state": "leased", "blocked_by": [], "next_attempt_at": None}
+
+
 def test_attempts_of_consumers_are_counted_as_local(daemon: Daemon) -> None:
     daemon.client.submit("thumbs", 1)
     (job,) = daemon.client.lease("thumbs")

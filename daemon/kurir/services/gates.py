@@ -280,8 +280,7 @@ class Gates:
     def _unconfigured(self, lane: Lane) -> list[Gate]:
         topic = self.registry.topic(lane.topic, lane.destination)
         if topic is not None and topic.local:
-            detail = f"no consumer has leased it; kurirctl work {lane.topic} -- COMMAND would"
-            return [Gate(Pass.SHUT, "consumer", detail)]
+            return [Gate(Pass.SHUT, "consumer", "no consumer has leased it")]
         what = f"topic {lane.topic}" if topic is None else f"destination {lane.destination}"
         return [Gate(Pass.SHUT, "parked", f"the {what} is not configured any more")]
 

@@ -146,11 +146,18 @@ def _job_rows(job: Job, now: datetime) -> list[tuple[str, Cell]]:
             ("attempts", "attempts", lambda _: _attempt_words(job)),
             ("created", "created_at", instant),
             ("due", "due_at", instant if not job.ended else lambda _: "-"),
+            ("leased until", "lease", lambda lease: _lease_words(lease, now)),
             ("expires", "expires_at", instant),
             ("finished", "finished_at", instant),
             ("last error", "last_error", error_words),
         ],
     )
+
+
+def _lease_words(lease: object, now: datetime) -> str:
+    """When a consumer has to be done. An attempt of the daemon itself has no such instant."""
+    until = lease.get("until") if isinstance(lease, Mapping) else None
+    return both(until, now) if until is not None else "its attempt is over"
 
 
 def _attempt_words(job: Job) -> str:
