@@ -174,3 +174,46 @@ def test_the_backoff_of_a_job_whose_instant_has_come_is_its_own(store: Store) ->
     for trusted in (False, True):
         store.write(lambda tx, trusted=trusted: amend.reanchor(tx, at(100), trusted=trusted))
         assert store.job(job.id).due_at == 10_000
+
+
+def test_who_replaces_all_waiting_holders_of_a_unique_key_replaces_each(store: Store) -> None:
+    first, second, third = (append(store) for _ in range(3))
+    new = store.add(unique_key="u", unique_policy="replace")
+    assert [store.place(id_) for id_ in (first, second, third)] == [Place.CANCELLED] * 3
+    assert (store.place(new.id), store.sql("SELECT * FROM successions")) == (Place.READY, [])
+    store.check_books()
+
+
+def test_the_latest_of_a_key_replaces_all_that_wait_in_its_line(store: Store) -> None:
+    older = [job.id for job in store.fill(3, line=5)]
+    new = store.add(line=5, collapse=True)
+    assert [store.place(id_) for id_ in (*older, new.id)] == [Place.CANCELLED] * 3 + [Place.READY]
+    store.check_books()
+
+
+def test_every_job_that_gives_way_to_a_new_one_is_cancelled(store: Store) -> None:
+    store.limits = Limits(queue_jobs=3)
+    older = [job.id for job in store.fill(3, line=5)]
+    store.limits = Limits(queue_jobs=1)
+    made = store.offer(new_job(), store.room(drop_oldest=True))
+    assert isinstance(made, Inserted)
+    assert [store.place(id_) for id_ in older] == [Place.CANCELLED] * 3
+    store.check_books()
+
+
+def test_who_is_appended_behind_one_that_it_collapses_waits_for_those_before_that_one(store: Store) -> None:
+    first = append(store, line=1)
+    [leased] = store.claim()
+    assert leased.id == first
+    second = append(store, line=2)
+    third = append(store, line=2, collapse=True)
+    assert (store.place(second), store.place(third), store.job(third).waits) == (Place.CANCELLED, Place.BLOCKED, 1)
+    store.settle(leased)
+    assert store.place(third) is Place.READY
+
+
+def test_all_of_a_line_expire_at_once_and_each_is_told_of_once(store: Store) -> None:
+    jobs = [job.id for job in store.fill(3, line=5, expires_at=100)]
+    gone, _, following = store.write(lambda tx: amend.expire(tx, at(100), 0))
+    assert ([job.id for job in gone], following) == (jobs, None)
+    assert [store.place(id_) for id_ in jobs] == [Place.DEAD] * 3

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from dataclasses import dataclass
+from operator import itemgetter
 
 from msgspec.structs import replace
 
@@ -224,7 +225,9 @@ def expire(tx: Tx, now: Now, keep_key: int) -> tuple[list[Job], set[int], int | 
     """
     gone: list[Job] = []
     ready: set[int] = set()
-    for row in tx.conn.execute(_SQL["expired"], (now.device, AT_ONCE)).fetchall():
+    rows = tx.conn.execute(_SQL["expired"], (now.device, AT_ONCE)).fetchall()
+    # The youngest first: none moves up out of the place in which it was read.
+    for row in sorted(rows, key=itemgetter(0), reverse=True):
         job = readable(row)
         if job is None:
             continue
@@ -234,6 +237,7 @@ def expire(tx: Tx, now: Now, keep_key: int) -> tuple[list[Job], set[int], int | 
         gone.append(
             replace(job, place=Place.DEAD, reason=None, last_error=error, ended_at=now.device, wall_ended=now.wall)
         )
+    gone.reverse()
     following = tx.conn.execute(_SQL["next_expiry"]).fetchone()
     return gone, ready, following[0] if following else None
 

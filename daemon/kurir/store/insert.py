@@ -87,7 +87,7 @@ def insert(tx: Tx, new: NewJob, room: Room, catalog: Catalog) -> Outcome:
         return _insert_among_others(tx, new, room, catalog, wire_key)
     dropped = _make_room(tx, new, room, [], catalog)
     lane = catalog.lane_id(tx, (new.topic, new.destination, new.owner, new.needs))
-    ready = _drop(tx, new, dropped) if dropped else set()
+    ready = _give_way(tx, new, [], Reason.DROPPED, dropped) if dropped else set()
     return _inserted(_write(tx, new, _Entry(lane, (), wire_key, None), catalog), ready, (), dropped, new)
 
 
@@ -100,13 +100,12 @@ def _insert_among_others(tx: Tx, new: NewJob, room: Room, catalog: Catalog, wire
     replaced = _replaced(tx, new, holders)
     dropped = _make_room(tx, new, room, replaced, catalog)
     lane = catalog.lane_id(tx, (new.topic, new.destination, new.owner, new.needs))
-    ready: set[int] = set()
     reason = Reason.COLLAPSED if new.collapse else Reason.REPLACED
-    for job in replaced:
-        ready |= cancel_row(tx, job, reason, Now(new.accepted_at, new.wall_created))
-    ready |= _drop(tx, new, dropped)
+    ready = _give_way(tx, new, replaced, reason, dropped)
     gone = {job.id for job in (*replaced, *dropped)}  # they have just been cancelled, and let everybody go
-    waits_for = {job.id: lines.UNTIL_ENDED for job in holders if job.id not in gone}
+    if any(job.id in gone for job in holders):
+        holders = _unique_holders(tx, new)  # behind whom the last one stood may be the last one now
+    waits_for = {job.id: lines.UNTIL_ENDED for job in holders}
     # Named twice, a parent is waited for once, for as long as either asks.
     waits_for.update((parent, kind) for parent, kind in parents if parent not in gone)
     turn = _oldest_turn(tx, replaced) if new.collapse else None
@@ -116,12 +115,17 @@ def _insert_among_others(tx: Tx, new: NewJob, room: Room, catalog: Catalog, wire
     return _inserted(job, ready, tuple(_ended(one, reason, new) for one in replaced), dropped, new)
 
 
-def _drop(tx: Tx, new: NewJob, dropped: list[Job]) -> set[int]:
-    """Older jobs give way, and the ledger says so. Returns the lanes that gained a ready job."""
+def _give_way(tx: Tx, new: NewJob, replaced: list[Job], reason: Reason, dropped: list[Job]) -> set[int]:
+    """Others are cancelled, and the ledger says which were dropped. Returns the lanes that gained a ready job.
+
+    The youngest first: none that is still to go moves up meanwhile, out of the place in which it was read.
+    """
     ready: set[int] = set()
     now = Now(new.accepted_at, new.wall_created)
+    over = [(job, reason) for job in replaced] + [(job, Reason.DROPPED) for job in dropped]
+    for job, why in sorted(over, key=lambda one: one[0].id, reverse=True):
+        ready |= cancel_row(tx, job, why, now)
     for job in dropped:
-        ready |= cancel_row(tx, job, Reason.DROPPED, now)
         ledger.record(tx, ledger.Dropped.of(job), Drop.QUEUE_FULL, now.wall)
     return ready
 
