@@ -41,6 +41,7 @@ from kurir.settings.load import load
 from kurir.settings.model import Settings
 from kurir.store.salvage import REASON as QUARANTINED
 from kurir.store.salvage import SalvageReport, salvage
+from kurir.system import timezone
 from kurir.system.clock import SystemClock
 from kurir.system.clock_sync import Trust, read_boot_id
 from kurir.system.filesystem import Reserve, inspect
@@ -271,6 +272,18 @@ class Program:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._outside.run(), name="world")
             group.create_task(self._follow_secrets(), name="secrets")
+            group.create_task(self._follow_zone(), name="time zone")
+
+    async def _follow_zone(self) -> None:
+        """Local times of schedules and needs follow the zone that the system is set to."""
+        try:
+            await timezone.follow(self._zone_changed)
+        except OSError as fault:
+            self._log.warning("the time zone is not watched; it is read anew with each reload", error=str(fault))
+
+    def _zone_changed(self) -> None:
+        if self._engine is not None:
+            self._engine.zone_changed()
 
     async def _follow_secrets(self) -> None:
         """Hear of replaced secrets; begin anew after each reload."""

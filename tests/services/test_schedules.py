@@ -564,6 +564,19 @@ async def test_a_kill_at_any_moment_of_a_run_is_one_job_per_slot(tmp_path):
             assert (await show(daemon)).runs == 4
 
 
+async def test_a_schedule_without_a_zone_follows_the_system_to_another_one(tmp_path, monkeypatch):
+    monkeypatch.setenv("TZ", "Europe/Rome")
+    async with running(tmp_path, config(), clock=clock_at()) as daemon:
+        shown = await put(daemon, cron="0 20 * * *", timezone="")
+        assert shown.next_run_at == text(NOON + 7 * HOUR)
+        monkeypatch.setenv("TZ", "Asia/Jakarta")
+        daemon.engine.zone_changed()
+        await daemon.quiet()
+        assert (await show(daemon)).next_run_at == text(NOON + HOUR)
+        await daemon.pass_time(HOUR)
+        assert len(accepted(daemon)) == 1
+
+
 async def test_idle_is_silent_with_schedules_that_wait(tmp_path):
     clock = clock_at(NOON - 1)
     async with running(tmp_path, config([replace(BEAT, cron="0 0 1 1 *")]), clock=clock) as daemon:

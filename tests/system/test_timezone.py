@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
-from kurir.system.timezone import system_zone, zone
+from kurir.system.timezone import follow, system_zone, zone
 
 SUMMER = datetime(2026, 7, 1, tzinfo=UTC)
 ZONES = Path("/usr/share/zoneinfo")
@@ -50,3 +52,19 @@ def test_a_copied_zone_file_is_read_and_a_damaged_one_is_utc(tmp_path: Path) -> 
     assert hours(system_zone(localtime)) == 2
     localtime.write_bytes(b"no zone")
     assert system_zone(localtime) is UTC
+
+
+async def test_a_system_that_is_set_to_another_zone_is_noticed_each_time(tmp_path: Path) -> None:
+    localtime, told = tmp_path / "localtime", asyncio.Queue[float]()
+    localtime.symlink_to(ZONES / "Europe/Rome")
+    following = asyncio.create_task(follow(lambda: told.put_nowait(hours(system_zone(localtime))), localtime))
+    for name, offset in (("Asia/Jakarta", 7), ("America/New_York", -4), ("Europe/Rome", 2)):
+        await asyncio.sleep(0)  # it watches
+        fresh = tmp_path / "fresh"
+        fresh.symlink_to(ZONES / name)
+        fresh.replace(localtime)
+        async with asyncio.timeout(10):
+            assert await told.get() == offset
+    following.cancel()
+    with suppress(asyncio.CancelledError):
+        await following

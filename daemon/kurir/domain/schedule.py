@@ -46,7 +46,7 @@ class Rule:
     @property
     def clock(self) -> tuple[str, int | None, str]:
         """What its slots depend on: while that stays the same, so does its position."""
-        return (self.cron, self.every, self.timezone)
+        return (self.cron, self.every, self.timezone if self.cron else "")
 
 
 class Slots(Protocol):

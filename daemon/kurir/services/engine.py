@@ -268,6 +268,11 @@ class Engine:
                 self.gates.release(health_key(lane), lane.destination, Hold.UNAUTHORIZED, Hold.SECRET)
         self._conditions_changed()
 
+    def zone_changed(self) -> None:
+        """The system is set to another time zone: what is said in local time is at another instant."""
+        self.scheduler.look_again()
+        self._conditions_changed()
+
     def sleeping(self, state: Sleep) -> None:
         """The device is about to be suspended, or is back."""
         if state is Sleep.PREPARING:

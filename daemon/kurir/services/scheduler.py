@@ -40,11 +40,10 @@ _PASSING = frozenset({"queue_full", "quota_exceeded", "disk_full", "storage_fail
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """Why the runs of a schedule do not become jobs; since when, in wall milliseconds."""
+    """Why the runs of a schedule do not become jobs."""
 
     code: str
     detail: str
-    since: int
 
 
 @dataclass(slots=True)
@@ -258,7 +257,7 @@ class Scheduler:
         stored = standing.stored
         self._emit(SubmitRefused(refusal.code, stored.topic))
         if standing.trouble is None or standing.trouble.code != refusal.code:
-            standing.trouble = Trouble(refusal.code, refusal.detail, self._clock.wall())
+            standing.trouble = Trouble(refusal.code, refusal.detail)
             self._emit(ScheduleRefused(stored.name, stored.owner, stored.topic, refusal.code, refusal.detail))
         if refusal.code in _PASSING:
             pause = min(FIRST_PAUSE << min(standing.failures, 10), LONGEST_PAUSE)

@@ -15,7 +15,7 @@ from kurir.services.intake import UNSURE, Intake
 from kurir.services.schedule_documents import ScheduleDocument, SchedulesDocument, schedule_document
 from kurir.services.schedule_terms import check_name, job_of, read_back, rule_of, written
 from kurir.services.scheduler import Scheduler, Standing
-from kurir.services.storage import Storage
+from kurir.services.storage import STORE_FAILING, Storage
 from kurir.services.views import Lens
 from kurir.store import schedules
 from kurir.store.insert import Remembered
@@ -65,8 +65,8 @@ class Schedules:
         )
         limits, trusted = self._gates.registry.limits, self._clock.trusted()
         run = partial(schedules.put, wanted=wanted, limits=limits, now=self._now(), admin=peer.admin, trusted=trusted)
+        self._storage.require_room()
         async with self._scheduler.changing:
-            self._storage.require_room()
             try:
                 put = await self._storage.promise(run)
             except Refused as refusal:
@@ -89,6 +89,10 @@ class Schedules:
 
     async def remove(self, peer: Peer, name: str, owner: int | None) -> None:
         """Forget a schedule; its jobs stay. Raises Refused `not_found`, and `exists` for one of the configuration."""
+        if self._storage.trouble == STORE_FAILING:
+            raise Refused(
+                "storage_failing", "cannot remove the schedule: the store cannot be written; it is tried again"
+            )
         async with self._scheduler.changing:
             key = self._find(peer, name, owner).stored.key
             try:

@@ -11,7 +11,7 @@ from kurir.settings.units import Duration, OptionalSpan
 
 
 class ScheduleTable(msgspec.Struct, frozen=True, kw_only=True):
-    """A job that is submitted again and again. Exactly one of cron and every."""
+    """A job that is submitted again and again, as the daemon's own user. Exactly one of cron and every."""
 
     topic: Annotated[str, Meta(description="The topic of its jobs.")]
     cron: Annotated[str, Meta(description="Five fields, with the meaning that Debian's cron gives them.")] = ""
@@ -19,10 +19,14 @@ class ScheduleTable(msgspec.Struct, frozen=True, kw_only=True):
     timezone: Annotated[str, Meta(description="Of the cron fields; the system's if empty.")] = ""
     payload: Annotated[str | None, Meta(description="JSON, sent byte for byte; no body if left out.")] = None
     missed: Annotated[
-        Literal["once", "skip", "all"], Meta(description="What becomes of runs missed while off; all: at most 100.")
+        Literal["once", "skip", "all"],
+        Meta(
+            description="What becomes of runs missed while off: the last one is made good, none, or all (at most 100)."
+        ),
     ] = "once"
     overlap: Annotated[
-        Literal["skip", "queue"], Meta(description="What a run does while the last one is not finished.")
+        Literal["skip", "queue"],
+        Meta(description="While the last job is not finished a run is left out, or submitted all the same."),
     ] = "skip"
     spread: Annotated[
         Duration, Meta(description="Each run is delayed by a part of this that is this device's own, always the same.")

@@ -1,12 +1,16 @@
-"""Time zones by name, and the one that this system is set to."""
+"""Time zones by name, and the one that this system is set to, which may change while the daemon runs."""
 
 from __future__ import annotations
 
 import os
+import time
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, tzinfo
 from pathlib import Path
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from kurir.system.file_appears import appears, identity
 
 LOCALTIME = Path("/etc/localtime")
 _FOLDER = "/zoneinfo/"
@@ -39,3 +43,12 @@ def system_zone(localtime: Path = LOCALTIME) -> tzinfo:
             return ZoneInfo.from_file(file, "localtime")
     except (OSError, ValueError):
         return UTC
+
+
+async def follow(tell: Callable[[], None], localtime: Path = LOCALTIME) -> None:
+    """Tell each time that the system is set to another zone, until cancelled. Raises OSError without watches left."""
+    while True:
+        known = identity(localtime)
+        await appears(localtime, other_than=known)
+        time.tzset()  # the C library remembers the zone of the start
+        tell()

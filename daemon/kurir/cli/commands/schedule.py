@@ -190,7 +190,7 @@ def _say(session: Session, document: Mapping[str, Any]) -> None:
             ("updated", "updated_at", lambda at: both(at, now)),
         ],
     )
-    screen.details(row for row in rows if row != ("spread", "0s"))
+    screen.details(row for row in rows if row != ("spread", "0s") and (row[0] != "skipped" or document["skipped"]))
     _say_blocks(document)
 
 
