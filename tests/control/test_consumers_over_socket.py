@@ -146,6 +146,8 @@ async def test_an_extension_tells_the_new_end_and_progress_is_an_event(caller: C
     heard = await caller.ask("POST", f"/v1/leases/{token}/extend", {"lease": "10m"})
     assert heard.status == 200
     assert heard.json["lease"]["until"] > given["lease"]["until"]
+    unsaid = await caller.ask("POST", f"/v1/leases/{token}/extend")  # the topic's own: a minute
+    assert given["lease"]["until"] < unsaid.json["lease"]["until"] < heard.json["lease"]["until"]
     assert "token" not in heard.json["lease"]
     async with calling(served.path) as follower:
         follower.say(b"GET /v1/events?job=%b HTTP/1.1\r\nHost: kurir\r\n\r\n" % job["id"].encode())
@@ -200,7 +202,7 @@ async def test_p2_what_a_lease_cannot_be_is_refused_by_name(caller: Caller, said
         ("nack", {"retry": False, "delay": "5s"}),
         ("nack", {"error": "x" * 5000}),
         ("nack", {"delay": "soon"}),
-        ("extend", {}),
+        ("extend", {"lease": 60}),
         ("extend", {"lease": "0s"}),
         ("progress", {"percent": 101}),
         ("progress", {"percent": -1}),

@@ -290,6 +290,18 @@ def test_a_command_that_does_not_listen_to_sigterm_is_killed_after_the_grace(
         assert gone(pid)
 
 
+def test_a_second_signal_waits_for_no_grace(daemon: Daemon, start: Callable[..., Work], tmp_path: Path) -> None:
+    daemon.client.submit("thumbs", 1)
+    with fifo(tmp_path / "pids") as pids:
+        script = f"trap 'echo asked > {tmp_path}/pids' TERM; echo $$ > {tmp_path}/pids; while :; do sleep 0.05; done"
+        work = start("--grace", "10m", "--", "sh", "-c", script)
+        (pid,) = (int(pid) for pid in heard(pids))
+        work.process.send_signal(signal.SIGINT)
+        assert heard(pids) == ["asked"]
+        assert work.end(signal.SIGINT).code == 130
+        assert gone(pid)
+
+
 def test_a_command_that_ends_well_although_the_worker_was_stopped_is_acknowledged(
     daemon: Daemon, start: Callable[..., Work], tmp_path: Path
 ) -> None:

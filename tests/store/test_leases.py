@@ -113,7 +113,7 @@ def test_b3_a_lease_is_reclaimed_without_any_other_row(store: Store) -> None:
 def test_a_lease_whose_time_is_not_over_goes_on(store: Store) -> None:
     job = add(store)
     (lent,) = lend(store, job).lent
-    store.write(lambda tx: leases.extend(tx, leases.digest(lent.token), HOLDER, 2 * UNTIL, at(1)))
+    store.write(lambda tx: leases.extend(tx, leases.digest(lent.token), HOLDER, lambda _: 2 * UNTIL - 1, at(1)))
     expired = decide(Judge.expired, UNTIL)
     ended, going_on = store.write(lambda tx: leases.reclaim(tx, [(job.id, -1)], expired, at(UNTIL), KEEP_KEY))
     assert ended == []

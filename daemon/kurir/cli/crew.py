@@ -55,10 +55,10 @@ class Crew:
         self.broken = ""  # why the command cannot be run at all
 
     def stop(self) -> None:
-        """End everything; from a handler of signals, in the thread that works."""
-        self.stopping = True
+        """End everything, the second time at once; from a handler of signals, in the thread that works."""
         for run in list(self._runs):
-            run.stop()
+            (run.kill if self.stopping else run.stop)()
+        self.stopping = True
         if self._waits:
             raise Stopped
 

@@ -74,6 +74,12 @@ class Run:
         if child is not None:
             child.poke()
 
+    def kill(self) -> None:
+        """End the command at once."""
+        child = self._child
+        if child is not None:
+            child.signal(signal.SIGKILL)
+
     def carry_out(self) -> Ran:
         """Run the command, and tell the daemon what came of it."""
         began = boot_clock()

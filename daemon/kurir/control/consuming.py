@@ -57,7 +57,8 @@ async def nack_lease(call: Call) -> Answer:
 
 async def extend_lease(call: Call) -> Answer:
     """The consumer needs longer."""
-    lease = duration(call.told(Extension).lease, "lease")
+    said = call.told(Extension).lease
+    lease = None if said is None else duration(said, "lease")
     return _shown(call, await call.services.consumers.extend(call.peer, call.parameters["token"], lease))
 
 

@@ -95,9 +95,9 @@ class NotDone(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Extension(Struct, frozen=True, forbid_unknown_fields=True):
-    """How long the lease goes on, from now."""
+    """How long the lease goes on, from now: as long as the topic's `lease` if nothing is said."""
 
-    lease: Duration
+    lease: Duration | None = None
 
 
 class Progress(Struct, frozen=True, forbid_unknown_fields=True):

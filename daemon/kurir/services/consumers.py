@@ -19,7 +19,7 @@ from kurir.domain.instant import Now
 from kurir.domain.job import Job, State
 from kurir.domain.lifecycle import Transition
 from kurir.domain.peer import Peer
-from kurir.domain.policy import Limits, RetryPolicy
+from kurir.domain.policy import MINUTE, Limits, RetryPolicy
 from kurir.services.agenda import Agenda
 from kurir.services.dispatcher import Dispatcher
 from kurir.services.gates import Gates
@@ -122,15 +122,19 @@ class Consumers:
         """It could not be done. `delay`: milliseconds until the next try. Raises Refused `lease_lost`."""
         return await self._end(peer, token, lambda judge, job: judge.refused(job, error, retry=retry, delay=delay))
 
-    async def extend(self, peer: Peer, token: str, lease: int) -> Job:
-        """The lease ends so many milliseconds from now. Raises Refused `lease_lost`."""
+    async def extend(self, peer: Peer, token: str, lease: int | None) -> Job:
+        """The lease ends so many milliseconds from now (None: as the topic says). Raises Refused `lease_lost`."""
         await self._known.wait()
-        now = self._now()
-        until = now.device + checked(lease)
-        run = partial(leases.extend, token=leases.digest(token), holder=peer.uid, until=until, now=now)
+        topics, given = self._gates.registry.topics, None if lease is None else checked(lease)
+
+        def length(job: Job) -> int:
+            topic = topics.get(job.topic)
+            return given or (MINUTE if topic is None else topic.lease)
+
+        run = partial(leases.extend, token=leases.digest(token), holder=peer.uid, length=length, now=self._now())
         job = await self._storage.effort(run)  # a power cut would take the consumer too
         assert job.lease is not None
-        self._leases.put(job.id, job.lease, until)
+        self._leases.put(job.id, job.lease, job.due_at)
         return job
 
     async def progress(self, peer: Peer, token: str, percent: float | None, text: str | None) -> None:

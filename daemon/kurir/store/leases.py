@@ -148,9 +148,10 @@ def reclaim(
     return ended, going_on
 
 
-def extend(tx: Tx, token: bytes, holder: int, until: int, now: Now) -> Job:
-    """The lease ends at `until` from now on. Raises Refused `lease_lost`."""
+def extend(tx: Tx, token: bytes, holder: int, length: Callable[[Job], int], now: Now) -> Job:
+    """The lease ends so many milliseconds from now. Raises Refused `lease_lost`."""
     job = held(tx.conn, token, holder, now.device).job
+    until = now.device + length(job)
     tx.conn.execute(_SQL["lend"], (until, job.id, job.lease))
     return replace(job, due_at=until)
 
