@@ -144,6 +144,8 @@ def test_everything_that_is_not_delivered_goes_to_another_daemon_as_it_is(
         assert (own.target, own.header("X-Own"), own.header("X-Topic")) == ("/own?a=%20b&c", "ü".encode(), b"t")
         assert seen["k-ä"].body == b"\x00\xff"
         assert seen[before["large"]["idempotency_key"]].body == b"x" * 200_000
+        (lent,) = new.client.lease("local")
+        assert lent.id == ids["local"]
         resolved = new.client.resolve(ids["conflict"], "device")
         assert new.client.wait(resolved.id, 20).delivered
         retried = new.client.retry(ids["dead"])

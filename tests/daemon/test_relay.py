@@ -23,6 +23,7 @@ from kurir import outbox
 from kurir.cli.relay import table
 from kurir.cli.relay.carrier import Carried, Carrier
 from kurir.cli.relay.table import Locked, Outbox
+from kurir.cli.relay.watch import socket_appears
 from support.daemon import MakeDaemon
 from support.server import Reply, Request, ThreadedServer
 
@@ -248,6 +249,18 @@ def test_a_lock_that_is_held_for_long_is_no_error_of_the_relay(tmp_path: Path, m
                 holder.execute("ROLLBACK")
                 assert opened.count() == 1
                 assert not opened.empty()
+
+
+def test_a_daemon_that_comes_back_is_noticed_before_the_pause_is_over(make: MakeDaemon) -> None:
+    with make() as daemon, ThreadPoolExecutor(1) as pool:
+        daemon.kill9()
+        waiting = pool.submit(socket_appears, daemon.socket, 60.0)
+        while not waiting.running():
+            os.sched_yield()
+        daemon.start()
+        assert waiting.result(), "no new socket was seen"
+        assert not socket_appears(daemon.socket, 0.0)
+        assert not socket_appears(daemon.folder / "no" / "where", 0.0)
 
 
 def test_a_relay_waits_for_a_full_queue_and_keeps_the_order(

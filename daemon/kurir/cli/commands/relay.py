@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from contextlib import closing
 from pathlib import Path
 
@@ -15,7 +14,7 @@ from kurir.cli.printable import printable
 from kurir.cli.progress import progress
 from kurir.cli.relay.carrier import BATCH_ROWS, Carried, Carrier
 from kurir.cli.relay.table import Locked, Outbox, Row, Unusable
-from kurir.cli.relay.watch import Watch
+from kurir.cli.relay.watch import Watch, socket_appears
 from kurir.cli.session import Session, pass_session, session_options
 from kurir.client import KurirError, KurirProblem
 
@@ -36,7 +35,7 @@ def relay(session: Session, /, *, database: Path, once: bool) -> int:
     none becomes two jobs.
     """
     path = database.resolve()
-    with session.client() as client, closing(_Relay(session, path)) as work:
+    with session.client() as client, closing(_Relay(session, path, Path(client.path))) as work:
         carrier = Carrier(client, work.outbox, _say_refused)
         if once:
             return work.once(carrier)
@@ -46,8 +45,9 @@ def relay(session: Session, /, *, database: Path, once: bool) -> int:
 class _Relay:
     """One run."""
 
-    def __init__(self, session: Session, path: Path) -> None:
+    def __init__(self, session: Session, path: Path, socket: Path) -> None:
         self._session = session
+        self._socket = socket
         self.outbox = Outbox(path)
         self._path = path
         self._pause = FIRST_PAUSE
@@ -99,8 +99,8 @@ class _Relay:
                         screen.say_document_line(carried.document())
                 if wait is None:
                     watch.wait()
-                else:
-                    time.sleep(wait)
+                elif socket_appears(self._socket, wait):
+                    self._pause = FIRST_PAUSE
 
     def _carry(self, carrier: Carrier, carried: Carried) -> bool:
         """Move what is there; whether there was anything."""

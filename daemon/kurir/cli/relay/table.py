@@ -70,12 +70,13 @@ class Outbox:
     def __init__(self, path: Path) -> None:
         """Open it. Raises Unusable when there is none."""
         self.path = path
-        self._identity = self._look()
+        self._look()
         uri = f"file:{quote(os.fsencode(path))}?mode=rw"
         try:
             self._conn = sqlite3.connect(uri, uri=True, isolation_level=None, timeout=BUSY_SECONDS)
         except sqlite3.Error as fault:
             raise self._unusable(str(fault)) from fault
+        self._identity = self._look()  # not before: opening it may have made a copy (a file of a container's image)
         self._conn.text_factory = bytes  # what is no UTF-8 is one row's fault, and must not stop the others
         try:
             with suppress(Locked), self._faults():  # whoever holds it now will let go

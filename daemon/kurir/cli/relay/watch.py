@@ -6,6 +6,7 @@ import ctypes
 import os
 import select
 import struct
+import time
 from pathlib import Path
 from typing import Final
 
@@ -35,11 +36,12 @@ class Watch:
     def close(self) -> None:
         os.close(self._descriptor)
 
-    def wait(self, seconds: float | None = None) -> None:
-        """Return once the database was changed since the last `forget`, at the latest after so many seconds."""
+    def wait(self, seconds: float | None = None) -> bool:
+        """Wait until it is changed, or was since the last `forget`; false if it is not within so many seconds."""
         while select.select([self._descriptor], [], [], seconds)[0]:
             if self._read():
-                return
+                return True
+        return False
 
     def forget(self) -> None:
         """What has changed so far is going to be looked at."""
@@ -58,6 +60,19 @@ class Watch:
             offset += length
             concerned = concerned or name in self._names or bool(mask & (_SELF | _OVERFLOW | _IGNORED))
         return concerned
+
+
+def socket_appears(socket: Path, seconds: float) -> bool:
+    """Wait until a daemon makes its socket anew; false if none does within so many seconds."""
+    try:
+        watch = Watch(socket)
+    except OSError:  # its folder is not there either
+        time.sleep(seconds)
+        return False
+    try:
+        return watch.wait(seconds)
+    finally:
+        watch.close()
 
 
 def _checked(result: int) -> int:
