@@ -192,6 +192,9 @@ class Running:
             while True:
                 if self._over():
                     return
+                if not (dispatcher._begun or self.engine.intake.stopping):
+                    await asyncio.sleep(0)  # it is still starting
+                    continue
                 attempts = [task for task in asyncio.all_tasks() if task.get_name().startswith("attempt-")]
                 if attempts:
                     await asyncio.wait(attempts)

@@ -115,7 +115,7 @@ class Tokens:
             account.refreshed.discard(job)
             return verdict
         again = job in account.refreshed  # then it is the job that is refused, not the token
-        if account.token is token and not (again and token.proven and self._clock.now() - token.fetched_at < MINUTE):
+        if account.token is token and not (again and self._clock.now() - token.fetched_at < MINUTE):
             account.token = None
         if again or not token.proven:
             return verdict
