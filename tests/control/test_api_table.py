@@ -52,7 +52,7 @@ def test_administrators_alone_pause_resume_back_up_acknowledge_and_scrape() -> N
     admins = {endpoint.name for endpoint in ENDPOINTS if endpoint.who is Who.ADMIN}
     assert admins == {
         "pause_topic", "resume_topic", "pause_destination", "resume_destination", "acknowledge", "backup",
-        "get_metrics",
+        "get_metrics", "list_owners", "forget_owner", "move_owner",
     }  # fmt: skip
 
 

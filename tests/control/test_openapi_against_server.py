@@ -84,7 +84,7 @@ def _tame(case: Any, job: str) -> None:
     if case.path_parameters:
         of_destination = "destinations" in case.path or "outbox" in case.path
         name = "api" if of_destination else "thumbs" if case.path.endswith("/lease") else "orders"
-        there = {"id": job, "name": name, "reason": "none", "target": "x/y", "token": "none"}
+        there = {"id": job, "name": name, "reason": "none", "target": "x/y", "token": "none", "uid": "61009"}
         case.path_parameters.update({name: there[name] for name in case.path_parameters})
     if isinstance(case.body, dict) and case.path.endswith("/lease"):
         case.body.pop("wait", None)

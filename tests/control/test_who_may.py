@@ -50,7 +50,12 @@ async def served() -> AsyncIterator[Control]:
 
 
 def _request(endpoint: Endpoint, job: str) -> tuple[str, str, Any]:
-    path = endpoint.path.replace("{id}", job).replace("{name}", "orders").replace("{reason}", "none")
+    path = (
+        endpoint.path.replace("{id}", job)
+        .replace("{name}", "orders")
+        .replace("{reason}", "none")
+        .replace("{uid}", "61009")
+    )
     path = path.replace("/outbox/orders/{target}", "/outbox/api/x")
     path = path.replace("/destinations/orders/", "/destinations/api/").replace("/orders/lease", "/thumbs/lease")
     bodies: dict[str, Any] = {

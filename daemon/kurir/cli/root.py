@@ -39,6 +39,7 @@ COMMANDS: Mapping[str, tuple[str, str, str]] = {
     "backup": ("operate", "backup", "Make a consistent copy of the store."),
     "export": ("move", "export_jobs", "Write all jobs that are not delivered to a file."),
     "import": ("move", "import_jobs", "Take in the jobs of an export."),
+    "owner": ("owner", "owner", "See, remove or move what users have who are gone."),
     "ack": ("operate", "ack", "Say that a degraded reason was seen."),
     "completion": ("completion", "completion", "Print the script that makes a shell complete."),
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import http.client
 import os
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Literal, Self, TypeVar, Unpack
 
 from kurir.client import calls
@@ -166,6 +166,14 @@ class Client:
     def dropped(self, **filters: str | int | None) -> dict[str, Any]:
         """A page of what was dropped without having been delivered (`topic why owner limit cursor`)."""
         return self.run(calls.dropped(**filters))
+
+    def owners(self) -> dict[str, Any]:
+        """Everybody who has something (for administrators)."""
+        return self.run(calls.owners())
+
+    def owner_change(self, uid: int, verb: Literal["forget", "move"], members: Mapping[str, Any]) -> dict[str, Any]:
+        """`forget` all that a user has, or `move` it (`to`); `dry_run` only says what there is. For administrators."""
+        return self.run(calls.owner_change(uid, verb, members))
 
     def dead_retry(self, **filters: object) -> int:
         """Send all matching dead letters again; how many there were.

@@ -160,6 +160,15 @@ def dropped(**filters: str | int | None) -> Call[dict[str, Any]]:
     return get("list dropped jobs", _target("/v1/dropped", **filters))
 
 
+def owners() -> Call[dict[str, Any]]:
+    return get("list owners", "/v1/owners")
+
+
+def owner_change(uid: int, verb: str, members: Mapping[str, Any]) -> Call[dict[str, Any]]:
+    """`forget` all that a user has, or `move` it (`to`); `dry_run` only says what there is."""
+    return post(f"{verb} what user {uid} has", f"/v1/owners/{uid}/{quote(verb, safe='')}", members, wait=LONG_WORK)
+
+
 def dead(verb: str, **filters: object) -> Call[dict[str, Any]]:
     """`retry` or `discard` the dead letters that match: `topic destination error_kind status before owner ids`.
 

@@ -27,6 +27,7 @@ from kurir.control.parameters import (
 )
 from kurir.control.protocol_consumers import CONSUMERS
 from kurir.control.protocol_letters import ENDPOINTS as LETTERS
+from kurir.control.protocol_owners import ENDPOINTS as OWNERS
 from kurir.control.protocol_producers import MOVING, OUTBOX
 from kurir.control.protocol_schedules import SCHEDULES
 from kurir.control.protocol_secrets import SECRETS
@@ -199,6 +200,7 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
     _act("cancel", "Give a job up"),
     _act("resolve", "Settle a conflict", Resolution),
     *LETTERS,
+    *OWNERS,
     Endpoint(
         name="flush",
         verb="POST",

@@ -19,6 +19,7 @@ from kurir.services.intake import Intake
 from kurir.services.letters import Letters
 from kurir.services.operations import Operations
 from kurir.services.own_secrets import OwnSecrets
+from kurir.services.owners import Owners
 from kurir.services.schedules import Schedules
 from kurir.services.situation import Situation, Troubles
 from kurir.services.storage import Storage
@@ -37,6 +38,7 @@ class Services:
     operations: Operations
     consumers: Consumers
     letters: Letters
+    owners: Owners
     inspector: Inspector
     schedules: Schedules
     situation: Situation
@@ -67,6 +69,7 @@ def services_of(
         operations=engine.operations,
         consumers=engine.consumers,
         letters=engine.letters,
+        owners=engine.owners,
         inspector=Inspector(engine.storage, engine.reader, engine.gates, clock, explainer),
         schedules=engine.schedules,
         situation=Situation(

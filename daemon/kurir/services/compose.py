@@ -165,16 +165,23 @@ def line_of(owner: int, request: Request, ordering_key: str | None) -> int | Non
     newer one), or whatever the outbox relays to one target. Equal numbers by chance cost speed, never correctness.
     """
     topic = request.topic
-    name: tuple[str, ...]
     if ordering_key is not None:
-        name = ("key", str(owner), topic.name, ordering_key)
-    elif topic.ordering is Ordering.TOPIC:
-        name = ("topic", str(owner), topic.name)
-    elif request.destination and (request.method in SERIAL_METHODS or topic.name.startswith(OUTBOX_PREFIX)):
+        return key_line(owner, topic.name, ordering_key)
+    if topic.ordering is Ordering.TOPIC:
+        return topic_line(owner, topic.name)
+    if request.destination and (request.method in SERIAL_METHODS or topic.name.startswith(OUTBOX_PREFIX)):
         return target_line(owner, request.destination, request.target)
-    else:
-        return None
-    return _number(name)
+    return None
+
+
+def key_line(owner: int, topic: str, ordering_key: str) -> int:
+    """The line of an ordering key."""
+    return _number(("key", str(owner), topic, ordering_key))
+
+
+def topic_line(owner: int, topic: str) -> int:
+    """The line of a whole topic."""
+    return _number(("topic", str(owner), topic))
 
 
 def target_line(owner: int, destination: str, target: str) -> int:

@@ -10,7 +10,7 @@ import asyncio
 import os
 import random
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import partial
@@ -54,6 +54,7 @@ class Abort(Enum):
     STOP = "the daemon stops"
     CANCEL = "the job was cancelled"
     NEEDS = "what the job needs is gone"
+    OWNER = "the job goes to another owner"
 
 
 @dataclass(slots=True)
@@ -139,6 +140,15 @@ class Delivery:
         if running is not None and running.task is not None and running.abort is None:
             running.abort, running.detail = Abort.NEEDS, f": {detail}"
             running.task.cancel()
+
+    async def finish(self, job_ids: Iterable[int], grace: float) -> None:
+        """Let the attempts of some jobs run for up to `grace` seconds, then interrupt what is left."""
+        ids = [job_id for job_id in job_ids if job_id in self._running]
+        tasks = {task for job_id in ids if (task := self._running[job_id].task) is not None}
+        if tasks:
+            await asyncio.wait(tasks, timeout=grace)
+        for job_id in ids:
+            await self.abort(job_id, Abort.OWNER)
 
     async def drain(self, grace: float, hurry: asyncio.Event) -> None:
         """Let attempts run for up to `grace` seconds or until `hurry`, then interrupt what is left."""

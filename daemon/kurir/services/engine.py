@@ -17,6 +17,7 @@ from kurir.domain.health import Standing
 from kurir.domain.job import ADHOC_TOPIC, State
 from kurir.domain.outcome import Hold
 from kurir.services.agenda import Agenda
+from kurir.services.belongings import SchedulesOfOwners, SecretsOfOwners
 from kurir.services.budgets import Budgets
 from kurir.services.connectivity import NetworkWatch
 from kurir.services.consumers import Consumers
@@ -32,6 +33,7 @@ from kurir.services.letters import Letters
 from kurir.services.opening import Opened
 from kurir.services.operations import Operations
 from kurir.services.own_secrets import OwnSecrets
+from kurir.services.owners import Hands, Owners, noted
 from kurir.services.patience import Patience
 from kurir.services.registry import Registry, health_key
 from kurir.services.scheduler import Scheduler
@@ -159,6 +161,13 @@ class Engine:
             own_secrets=outside.own_secrets,
         )
         self.letters = Letters(self.storage, self.reader, self.gates, clock, self.operations.amended)
+        hands = Hands(self.dispatcher, self.delivery, self.operations)
+        self.owners = Owners(self.storage, self.reader, self.gates, clock, hands)
+        # In this order: who refuses a move comes before who has moved something.
+        self.owners.belongings += [
+            SchedulesOfOwners(self.scheduler, self.schedules),
+            SecretsOfOwners(outside.own_secrets),
+        ]
         self.housekeeping = Housekeeping(self.storage, self.reader, self.dispatcher, self.patience, clock, self.agenda)
         self.liveness = Liveness(self.storage, self.dispatcher, clock.now)
         self._connect(clock)
@@ -185,7 +194,8 @@ class Engine:
         self._timekeeping.resumed = self.network.resumed
         self._timekeeping.told = self.withdrawal.look
         self._timekeeping.changed = self.scheduler.look_again
-        self.intake.new_lane = self.importer.new_lane = self.operations.new_lane = self.patience.look
+        for maker in (self.intake, self.importer, self.operations, self.owners):
+            maker.new_lane = self.patience.look
         self.operations.pauses_changed = self._conditions_changed
         self.gates.needs.missing_secret = self._outside.own_secrets.missing
         self._outside.own_secrets.changed = self._own_secret_changed
@@ -211,6 +221,7 @@ class Engine:
             since = await self._ready_since()
             self.dispatcher.begin(self._opened.recovered.instance, suspects, since)
             self.consumers.begin(self._opened.recovered.instance, in_force)  # the lanes of its jobs are known now
+            group.create_task(self.owners.resume(), name="owners")
 
     async def _suspects(self) -> list[Suspect]:
         """Who goes alone. One that consumers are to pull by now crashes nothing here any more."""
@@ -317,9 +328,10 @@ class Engine:
         return {lane: accepted_at for lane, (_, accepted_at) in oldest.items()}
 
     async def _remember(self) -> None:
-        """Pauses, holds and budgets that outlive a restart."""
-        pauses, holds, budgets = await self.storage.outcome(_remembered)
+        """Pauses, holds, budgets and a move that outlive a restart."""
+        pauses, holds, budgets, move = await self.storage.outcome(_remembered)
         self.budgets.restore(budgets)
+        self.owners.recall(move)
         for kind, name in pauses:
             (self.gates.paused_topics if kind == "topic" else self.gates.paused_destinations).add(name)
         for destination, hold, detail, since, until, strikes in holds:
@@ -359,10 +371,10 @@ class Engine:
         return self.secrets
 
 
-def _remembered(tx: Tx) -> tuple[list[tuple[str, str]], list[tuple[str, str, str, int, int, int]], str]:
+def _remembered(tx: Tx) -> tuple[list[tuple[str, str]], list[tuple[str, str, str, int, int, int]], str, str]:
     meta.touch(tx)
     pauses, holds = tx.conn.execute(_TABLES["pauses"]).fetchall(), tx.conn.execute(_TABLES["holds"]).fetchall()
-    return pauses, holds, Budgets.saved(tx)
+    return pauses, holds, Budgets.saved(tx), noted(tx)
 
 
 async def _no_look() -> None:

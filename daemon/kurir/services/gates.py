@@ -58,6 +58,7 @@ class Gates:
     conditions: Callable[[], Conditions]
     emit: Emit
     uniform: Uniform
+    moving: set[int] = field(default_factory=set)  # owners whose jobs an administrator moves or removes
     paused_topics: set[str] = field(default_factory=set)
     paused_destinations: set[str] = field(default_factory=set)
     health: dict[str, Health] = field(default_factory=dict)
@@ -317,6 +318,8 @@ class Gates:
 
     def _pauses(self, lane: Lane, topic: Topic) -> list[Gate]:
         found = []
+        if lane.owner in self.moving:
+            found.append(Gate(Pass.SHUT, "moving", f"all that belongs to user {lane.owner} is being moved or removed"))
         if topic.name in self.paused_topics:
             found.append(Gate(Pass.SHUT, "paused", f"the topic {topic.name} is paused"))
         if lane.destination in self.paused_destinations:

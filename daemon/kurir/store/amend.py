@@ -54,18 +54,20 @@ def require(job: Job, step: Step) -> None:
         raise Refused("wrong_state", f"cannot {step.value} the job: it is {job.state}", state=job.state.value)
 
 
-def cancel(tx: Tx, job: Job, reason: Reason, now: Now, keep_key: int, by: int | None = None) -> Amended:
+def cancel(
+    tx: Tx, job: Job, reason: Reason, now: Now, keep_key: int, *, by: int | None = None, why: Drop | None = None
+) -> Amended:
     """End a job that is not in flight. A cancelled one stays as it is.
 
-    `by`: the uid of who wants it; that somebody gave up what needed a person is in the ledger.
+    `by`: the uid of who wants it. That somebody gave up what needed a person is in the ledger; with `why` any job is.
     """
     if job.place is Place.CANCELLED:
         return Amended(job, job)
     require(job, Step.DISCARD if reason is Reason.DISCARDED else Step.CANCEL)
     ready = end_row(tx, job, Place.CANCELLED, now, reason=reason)
     remember_key(tx, job.id, now.device + keep_key)
-    if not job.place.live:
-        ledger.record(tx, ledger.Dropped.of(job, by), Drop.DISCARDED, now.wall)
+    if why is not None or not job.place.live:
+        ledger.record(tx, ledger.Dropped.of(job, by), why or Drop.DISCARDED, now.wall)
     ended = replace(
         job, place=Place.CANCELLED, reason=reason, ended_at=now.device, wall_ended=now.wall, wall_updated=now.wall
     )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import uuid
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -121,6 +122,22 @@ def prune_step(
     return step.result
 
 
+def remove_step(tx: Tx, ids: Sequence[int], lanes_of: int, now: Now, catalog: Catalog) -> Pruned:
+    """Remove some jobs that are done or cancelled before their time, with their keys, and lanes that this empties.
+
+    `lanes_of`: the owner whose lanes are looked at.
+    """
+    step = _Step(tx, Retention(keys=0), now, Pruned())
+    for place in (Place.DONE, Place.CANCELLED):
+        rows = [tx.conn.execute(_SQL["prunable_one"], (id_, place)).fetchone() for id_ in ids]
+        step.remove([_Ended._make(row) for row in rows if row is not None], place)
+    for id_ in ids:
+        tx.conn.execute(_SQL["drop_keys"], (id_,))
+    step.emptied |= {lane for lane, known in catalog.by_id.copy().items() if known.owner == lanes_of}
+    step.lanes(catalog)
+    return step.result
+
+
 def vacuum_step(tx: Tx, keep: int, pages: int = 256) -> int:
     """Give some free pages back to the file system. Returns how many more than `keep` are left.
 
@@ -195,6 +212,12 @@ class _Step:
         for ended in gone:
             self._follow(ended, place, Drop.DEAD_TOO_LONG if ended.ended_at <= over else Drop.TOO_MANY_DEAD)
         self.more = self.more or len(gone) == limit
+
+    def remove(self, gone: list[_Ended], place: Place) -> None:
+        """Remove ended jobs that nobody waits for."""
+        self._delete(gone, place)
+        for ended in gone:
+            self._follow(ended, place, Drop.OWNER_FORGOTTEN)
 
     def _delete(self, gone: list[_Ended], place: Place) -> None:
         if gone:

@@ -6,6 +6,13 @@ SELECT id, uid, owner, topic, lane, line, cost, size, body_kind, digest, wire_ke
     destination, last_error FROM jobs INDEXED BY jobs_ended
 WHERE state = ? AND state >= 5 ORDER BY ended_at LIMIT ?;
 
+-- name: prunable_one
+SELECT id, uid, owner, topic, lane, line, cost, size, body_kind, digest, wire_key, ended_at, destination, last_error
+FROM jobs WHERE id = ? AND state = ?;
+
+-- name: drop_keys
+DELETE FROM keys WHERE job = ?;
+
 -- name: first_ended
 SELECT ended_at FROM jobs INDEXED BY jobs_ended WHERE state = ? AND state >= 5 ORDER BY ended_at LIMIT 1;
 
