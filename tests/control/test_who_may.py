@@ -63,6 +63,7 @@ def _request(endpoint: Endpoint, job: str) -> tuple[str, str, Any]:
         "edit_job": {"priority": 3},
         "resolve_job": {"take": "server"},
         "backup": {"name": "b"},
+        "move_owner": {"to": 61010},
         "extend_lease": {"lease": "60s"},
         "put_secret": {"value": "v", "origins": ["https://h"]},
         "put_schedule": SCHEDULE,
