@@ -12,9 +12,10 @@ from kurir.domain.errors import Refused
 from kurir.domain.job import State
 from kurir.domain.policy import HOUR, Limits
 from kurir.domain.schedule import Mark, Rule, slot_key
-from kurir.store import schedules
+from kurir.store import schedule_runs, schedules
 from kurir.store.insert import Inserted
-from kurir.store.schedules import Ran, Stored, Wanted, Who
+from kurir.store.schedule_runs import Ran
+from kurir.store.schedules import Stored, Wanted, Who
 from support.store import Store, at, new_job
 
 HOURLY = Rule(cron="0 * * * *", timezone="UTC")
@@ -45,7 +46,7 @@ def run(store: Store, seen: Stored, *slots: int, mark: Mark | None = None, room:
     to = mark or Mark(slots[-1], now)
     catalog = store.catalog
     ran = store.write(
-        lambda tx: schedules.run(tx, batch, seen=seen, slots=slots, mark=to, catalog=catalog, now=at(now), saved="")
+        lambda tx: schedule_runs.run(tx, batch, seen=seen, slots=slots, mark=to, catalog=catalog, now=at(now), saved="")
     )
     for outcome, (new, _) in zip(ran.outcomes, batch, strict=False):
         assert isinstance(outcome, Inserted)
@@ -157,14 +158,14 @@ def test_a_refused_run_leaves_the_schedule_where_it_is_behind_what_went(store: S
 def test_run_now_moves_no_clock(store: Store) -> None:
     seen = put(store)
     batch = [(new_job(), store.room())]
-    ran = store.write(lambda tx: schedules.run_now(tx, batch, key=seen.key, catalog=store.catalog, now=at(5)))
+    ran = store.write(lambda tx: schedule_runs.run_now(tx, batch, key=seen.key, catalog=store.catalog, now=at(5)))
     assert ran.stored is not None
     assert (ran.stored.mark, ran.stored.runs) == (seen.mark, 1)
     store.limits = Limits(user_jobs=1)
     full = [(new_job(), store.room())]
     with pytest.raises(Refused, match="limit of a user"):
-        store.write(lambda tx: schedules.run_now(tx, full, key=seen.key, catalog=store.catalog, now=at(5)))
-    gone = store.write(lambda tx: schedules.run_now(tx, full, key=(1000, "x"), catalog=store.catalog, now=at(5)))
+        store.write(lambda tx: schedule_runs.run_now(tx, full, key=seen.key, catalog=store.catalog, now=at(5)))
+    gone = store.write(lambda tx: schedule_runs.run_now(tx, full, key=(1000, "x"), catalog=store.catalog, now=at(5)))
     assert gone == Ran(None)
 
 

@@ -24,9 +24,10 @@ from kurir.services.gates import Gates
 from kurir.services.intake import Intake
 from kurir.services.schedule_terms import configured, job_of, peer_of, read_back
 from kurir.services.storage import Storage
-from kurir.store import schedules
+from kurir.store import schedule_runs, schedules
 from kurir.store.reader import Reader
-from kurir.store.schedules import Kept, Ran, Stored
+from kurir.store.schedule_runs import Ran
+from kurir.store.schedules import Kept, Stored
 from kurir.system.timezone import zone
 
 FIRST_PAUSE = MINUTE
@@ -206,7 +207,7 @@ class Scheduler:
             standing.trouble, standing.failures = None, 0
         elif planned.mark.position != seen.mark.position:
             saved = self._clock.snapshot().encode()
-            move = partial(schedules.advance, seen=seen, mark=planned.mark, anew=planned.anew, saved=saved)
+            move = partial(schedule_runs.advance, seen=seen, mark=planned.mark, anew=planned.anew, saved=saved)
             self._keep(standing, await self._storage.outcome(move))
             standing.trouble, standing.failures = None, 0
 
@@ -223,8 +224,8 @@ class Scheduler:
         """The jobs of the slots and the schedule's advance, in one transaction."""
         seen = standing.stored
         saved = self._clock.snapshot().encode()
-        if seen.rule.overlap == "skip" and await self._reader.run(partial(schedules.unfinished, job=seen.last_job)):
-            skip = partial(schedules.advance, seen=seen, mark=planned.mark, skipped=len(planned.slots), saved=saved)
+        if seen.rule.overlap == "skip" and await self._reader.run(partial(schedule_runs.unfinished, job=seen.last_job)):
+            skip = partial(schedule_runs.advance, seen=seen, mark=planned.mark, skipped=len(planned.slots), saved=saved)
             return Ran(await self._storage.outcome(skip))
         said = await self._reader.run(partial(schedules.said, owner=seen.owner, name=seen.name))
         if said is None:
@@ -232,7 +233,7 @@ class Scheduler:
         given = read_back(said)
         jobs = [job_of(given, seen.name, self._gates.registry, slot_key(seen.identity, slot)) for slot in planned.slots]
         write = partial(
-            schedules.run,
+            schedule_runs.run,
             seen=seen,
             slots=planned.slots,
             mark=planned.mark,

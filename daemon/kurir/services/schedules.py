@@ -17,7 +17,7 @@ from kurir.services.schedule_terms import check_name, job_of, read_back, rule_of
 from kurir.services.scheduler import Scheduler, Standing
 from kurir.services.storage import STORE_FAILING, Storage
 from kurir.services.views import Lens
-from kurir.store import schedules
+from kurir.store import schedule_runs, schedules
 from kurir.store.insert import Remembered
 from kurir.store.reader import Reader
 from kurir.store.schedules import Wanted, Who
@@ -107,7 +107,7 @@ class Schedules:
         standing = self._find(peer, name, owner)
         stored = standing.stored
         job = job_of(await self._given(standing), name, self._gates.registry, None)
-        write = partial(schedules.run_now, key=stored.key, catalog=self._storage.catalog, now=self._now())
+        write = partial(schedule_runs.run_now, key=stored.key, catalog=self._storage.catalog, now=self._now())
         try:
             ran = await self._intake.submit_with(self._scheduler.peer(stored), [job], write)
         except Refused as refusal:

@@ -1,8 +1,4 @@
-"""Schedules: what they say, where they stand, and the one transaction in which a run becomes a job.
-
-The jobs of a run and the schedule's advance are one transaction, so no crash doubles or loses a run. What was prepared
-for a schedule that has changed meanwhile is not written: every change of a row makes another revision of it.
-"""
+"""Schedules as they are set and kept. Every change of a row makes another revision of it."""
 
 from __future__ import annotations
 
@@ -18,18 +14,14 @@ from msgspec import Struct
 
 from kurir.domain.errors import Refused
 from kurir.domain.instant import Now
-from kurir.domain.job import NewJob
 from kurir.domain.policy import Limits
 from kurir.domain.schedule import Mark, Rule, start
 from kurir.store import meta
-from kurir.store.catalog import Catalog
-from kurir.store.insert import Outcome, Remembered, Room, insert
 from kurir.store.statements import load
 from kurir.store.tx import Tx
 
 _SQL = load("schedules")
 _SEED = "schedule_seed"
-_DEVICE_TIME = "device_time"
 
 
 class Who(Struct, frozen=True):
@@ -96,21 +88,6 @@ class Put:
     created: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Ran:
-    """What a run came to. `stored` None: the schedule is another one by now, and nothing was written.
-
-    `outcomes` are those of the first jobs; `refusal` is why the next one, and all after it, did not go.
-    """
-
-    stored: Stored | None
-    outcomes: tuple[Outcome, ...] = ()
-    refusal: Refused | None = None
-
-
-Batch = Sequence[tuple[NewJob, Room]]
-
-
 def read(tx: Tx) -> list[Stored]:
     """All schedules. A row that cannot be read is left where it is, and does not run."""
     rows = (_stored(row) for row in tx.conn.execute(_SQL["all_schedules"]).fetchall())
@@ -127,11 +104,6 @@ def said(conn: sqlite3.Connection, owner: int, name: str) -> bytes | None:
     """A schedule as it was said. None: it is gone, or was damaged."""
     row = conn.execute(_SQL["said"], (owner, name)).fetchone()
     return row[0] if row is not None and hashlib.sha256(row[0]).digest() == row[1] else None
-
-
-def unfinished(conn: sqlite3.Connection, job: bytes | None) -> bool:
-    """Whether the last job of a schedule is still pending or under way."""
-    return job is not None and conn.execute(_SQL["live_by_uid"], (job,)).fetchone() is not None
 
 
 def kept(tx: Tx) -> Kept:
@@ -181,79 +153,6 @@ def remove(tx: Tx, owner: int, name: str) -> None:
     tx.conn.execute(_SQL["remove_schedule"], (owner, name))
 
 
-def advance(
-    tx: Tx, seen: Stored, mark: Mark, *, anew: bool = False, skipped: int = 0, saved: str = ""
-) -> Stored | None:
-    """Move a schedule on without a run. `saved`: device time, kept with the instant that lies on it.
-
-    None: it is another one by now.
-    """
-    identity = os.urandom(16) if anew else seen.identity
-    row = (identity, mark.position, mark.device, skipped, *seen.key, seen.identity, seen.revision)
-    if tx.conn.execute(_SQL["mark_schedule"], row).rowcount != 1:
-        return None
-    _save(tx, saved)
-    return find(tx.conn, *seen.key)
-
-
-def run(
-    tx: Tx,
-    batch: Batch,
-    *,
-    seen: Stored,
-    slots: Sequence[int],
-    mark: Mark,
-    catalog: Catalog,
-    now: Now,
-    saved: str,
-) -> Ran:
-    """Put the jobs of the slots into the queue and move the schedule on, or neither."""
-    current = find(tx.conn, *seen.key)
-    if current is None or (current.identity, current.revision) != (seen.identity, seen.revision):
-        return Ran(None)
-    if seen.rule.overlap == "skip" and unfinished(tx.conn, seen.last_job):
-        return Ran(advance(tx, seen, mark, skipped=len(slots), saved=saved))
-    outcomes, refusal = _insert(tx, batch, catalog)
-    if not outcomes:
-        return Ran(seen, (), refusal)
-    reached = mark if len(outcomes) == len(slots) else Mark(slots[len(outcomes) - 1], mark.device)
-    _ran(tx, seen.key, reached, outcomes, now)
-    _save(tx, saved)
-    return Ran(find(tx.conn, *seen.key), outcomes, refusal)
-
-
-def run_now(tx: Tx, batch: Batch, *, key: tuple[int, str], catalog: Catalog, now: Now) -> Ran:
-    """Put a job of a schedule into the queue because somebody asked; its clock does not change.
-
-    Raises Refused; nothing is written then.
-    """
-    current = find(tx.conn, *key)
-    if current is None:
-        return Ran(None)
-    outcomes, refusal = _insert(tx, batch, catalog)
-    if refusal is not None:
-        raise refusal
-    _ran(tx, key, current.mark, outcomes, now)
-    return Ran(find(tx.conn, *key), outcomes)
-
-
-def _insert(tx: Tx, batch: Batch, catalog: Catalog) -> tuple[tuple[Outcome, ...], Refused | None]:
-    """The jobs in order, until one is refused."""
-    outcomes: list[Outcome] = []
-    for new, room in batch:
-        try:
-            outcomes.append(insert(tx, new, room, catalog))
-        except Refused as refusal:
-            return tuple(outcomes), refusal
-    return tuple(outcomes), None
-
-
-def _ran(tx: Tx, key: tuple[int, str], mark: Mark, outcomes: Sequence[Outcome], now: Now) -> None:
-    last = outcomes[-1]
-    uid = last.uid if isinstance(last, Remembered) else last.job.uid
-    tx.conn.execute(_SQL["ran_schedule"], (mark.position, mark.device, now.wall, uid, len(outcomes), *key))
-
-
 def _write(tx: Tx, wanted: Wanted, before: Stored | None, now: Now, *, trusted: bool) -> Stored:
     same = before is not None and before.rule.clock == wanted.rule.clock
     identity = before.identity if before is not None and same else os.urandom(16)
@@ -293,11 +192,6 @@ def _require_room(tx: Tx, wanted: Wanted, before: Stored | None, limits: Limits,
     if more > 0 and mine + more > limits.user_bytes:
         detail = f"{cannot} your schedules would hold more than {limits.user_bytes} bytes, the limit of a user"
         raise Refused("quota_exceeded", detail)
-
-
-def _save(tx: Tx, saved: str) -> None:
-    if saved:
-        meta.put(tx, _DEVICE_TIME, saved)
 
 
 def _stored(row: Iterable[Any]) -> Stored | None:
