@@ -48,7 +48,7 @@ def test_everything_fits_the_width_of_the_terminal_with_whole_ids(
     assert ended.code == 0, text
     assert max(len(line.rstrip()) for line in text.splitlines()) <= columns, text
     for job in (scene.done, scene.dead, scene.first, scene.second):
-        assert text.count(job.id[:30]) == text.count(job.id), text
+        assert text.count(job.id[:18]) == text.count(job.id), text
 
 
 @pytest.mark.parametrize("arguments", COMMANDS, ids=" ".join)

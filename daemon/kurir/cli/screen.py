@@ -109,14 +109,19 @@ def say_document_line(document: object) -> None:
 
 
 def details(rows: Iterable[tuple[str, Cell]], indent: int = 0) -> None:
-    """Labels with their values; long values wrap under themselves on a terminal."""
-    margin = " " * indent
+    """Labels with their values; long values wrap under themselves on a terminal.
+
+    A value with a word that does not fit beside its label (an id, a path) stands below it, where it stays whole.
+    """
     for label, cell in rows:
-        head = f"{margin}{label:<{LABEL_WIDTH}} "
-        text = _text(cell)
-        lines = wrapped(text, len(head))
+        head = f"{'':<{indent}}{label:<{LABEL_WIDTH}} "
+        text, hanging = _text(cell), " " * len(head)
+        if on_terminal() and max(map(len, text.split()), default=0) > width() - len(head):
+            hanging = " " * (indent + 2)
+            head = f"{head.rstrip()}\n{hanging}" if label else hanging
+        lines = wrapped(text, len(hanging))
         lines[0] = colour(lines[0], cell.style) if isinstance(cell, Styled) else lines[0]
-        say((head + ("\n" + " " * len(head)).join(lines)).rstrip())
+        say((head + f"\n{hanging}".join(lines)).rstrip())
 
 
 def wrapped(text: str, indent: int) -> list[str]:

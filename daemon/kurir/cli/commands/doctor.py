@@ -25,6 +25,8 @@ from kurir.client import Cause, Client, DaemonUnreachable, KurirError
 _STYLES = {Level.OK: "green", Level.NOTE: "yellow", Level.WRONG: "red"}
 _START = "sudo systemctl start kurird (or rc-service kurird start); journalctl -u kurird says why it ended"
 ANSWER_IN = 10.0  # seconds
+MARGIN = 21  # columns before what was found
+ROOM_FOR_COLUMNS = 60  # columns; on a narrower terminal it stands below
 
 
 @click.command(short_help="Say what is wrong, and the cure.")
@@ -99,7 +101,13 @@ def _say(findings: Sequence[Finding]) -> None:
 def _say_one(label: str, finding: Finding) -> None:
     mark = screen.colour(f"{finding.level.value:<5}", _STYLES[finding.level])
     lines = printable_lines(finding.detail).split("\n") + ([f"-> {finding.cure}"] if finding.cure else [])
-    for index, line in enumerate(lines):
-        head = f"{label if index == 0 else '':<14} "
-        for part, text in enumerate(screen.wrapped(line, len(head) + 6)):
-            screen.say(f"{head}{mark} {text}" if index == 0 and part == 0 else f"{'':<{len(head) + 6}}{text}")
+    narrow = screen.on_terminal() and screen.width() < ROOM_FOR_COLUMNS
+    margin = 2 if narrow else MARGIN
+    head = f"{label:<{MARGIN - 6}}{mark} "
+    if narrow:
+        screen.say(head)
+        head = " " * margin
+    for line in lines:
+        for text in screen.wrapped(line, margin):
+            screen.say(f"{head}{text}")
+            head = " " * margin

@@ -28,6 +28,8 @@ def events(
 ) -> int:
     """Follow what happens, until interrupted. Goes on by itself when the daemon is restarted.
 
+    A line `reset` says that something may have been missed. A daemon that stays away for a minute ends it with 69.
+
     With --json: one object per line, with the event's id, its name and its data.
     """
     with (
