@@ -152,7 +152,7 @@ def test_show_tells_all_and_the_attempts(path: Path) -> None:
         ended = kurirctl(path, "show", ID)
     assert re.search(r"size +68\.4 KiB", ended.out)
     assert "2 sent, 1 counted of 25, 5 did not reach the server" in ended.out
-    assert re.search(r"1  40 s ago  0\.2 s  retry +HTTP 503", ended.out)
+    assert re.search(r"1  4\d s ago  0\.2 s  retry +HTTP 503", ended.out)
 
 
 def test_a_body_is_whole_in_a_pipe_and_harmless_on_a_terminal(path: Path) -> None:
