@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from kurir.domain.policy import Destination, Topic
+from kurir.domain.policy import Destination, Retention, Topic
 from support.control import Caller, Control, calling, control
 from support.engine import QUICK, registry
 from support.users import OTHER, OWNER, User, needs_root
@@ -244,6 +244,28 @@ async def test_p1_p2_p5_hostile_lines_are_refused_and_the_one_after_them_is_take
     bad, good = [json.loads(one) for one in heard.body.splitlines()]
     assert (bad["status"] in (400, 422), good["status"]) == (True, 201), (case, bad)
     assert not served.defects
+
+
+async def test_what_an_import_brings_besides_its_payload_is_bounded(root: Caller) -> None:
+    error = {"kind": "http_status", "detail": "x" * 5_000, "at": "2026-07-20T10:15:00Z"}
+    result = {"status": 400, "body_base64": base64.b64encode(b"y" * 100_000).decode()}
+    long, wide, cut = await taken(
+        root,
+        job(state="dead", last_error=error),
+        job(state="dead", result={"status": 400, "headers": [["A", "b" * 9_000]] * 2}),
+        job(state="dead", result=result),
+    )
+    assert (long["error"]["code"], wide["error"]["code"], cut["status"]) == ("invalid", "invalid", 201)
+    shown = (await root.ask("GET", f"/v1/jobs/{cut['job']['id']}")).json["result"]
+    assert (len(shown["body"]), shown["truncated"]) == (16 * 1024, True)
+
+
+async def test_imported_dead_letters_push_out_nobody_elses(tmp_path: Path) -> None:
+    config = registry(retention=Retention(dead_count=3))
+    async with control(tmp_path, config) as served, calling(served.path) as root:
+        results = await taken(root, *(job(state="dead", owner=OWNER + n) for n in range(5)), job())
+        assert [result["status"] for result in results] == [201, 201, 201, 507, 507, 201]
+        assert results[3]["error"]["code"] == "queue_full"
 
 
 async def test_an_import_of_another_type_is_refused(root: Caller) -> None:

@@ -258,6 +258,24 @@ def test_an_export_that_breaks_off_leaves_no_file(make: MakeDaemon, tmp_path: Pa
         assert list(tmp_path.glob("queue*")) == []
 
 
+def test_dead_letters_that_find_no_room_do_not_hold_up_the_others(
+    make: MakeDaemon, srv: ThreadedServer, tmp_path: Path
+) -> None:
+    srv.answer(Reply(400))
+    file = tmp_path / "queue.ndjson"
+    with make(to=srv.url) as old:
+        dead = [old.client.submit("orders", number) for number in range(3)]
+        for job in dead:
+            assert old.client.wait(job.id, 20).state == "dead"
+        kurirctl(old.socket, "pause", "topic", "orders")
+        waiting = old.client.submit("orders", 1)
+        exported(old, file)
+    with make(to=NOWHERE, settings={"retention": {"dead_count": 1}}) as new:
+        ended = kurirctl(new.socket, "import", str(file))
+        assert (ended.code, ended.out) == (73, "2 imported, 2 refused\n")
+        assert new.client.get(waiting.id).state in ("pending", "leased")
+
+
 def test_a_full_queue_stops_the_import_and_the_same_file_goes_on(
     make: MakeDaemon, srv: ThreadedServer, tmp_path: Path
 ) -> None:

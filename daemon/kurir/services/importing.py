@@ -96,13 +96,13 @@ class Importer:
     async def _write(self, peer: Peer, prepared: list[tuple[int, Import]]) -> list[_Outcome | Refused]:
         registry = self._gates.registry
         room = Room(limits=registry.limits, admin=peer.admin)
-        now, keep = Now(self._clock.now(), self._clock.wall()), registry.retention.keys
+        now = Now(self._clock.now(), self._clock.wall())
 
         def all_of_them(tx: Tx) -> list[_Outcome | Refused]:
             outcomes: list[_Outcome | Refused] = []
             for _, given in prepared:
                 try:
-                    outcomes.append(take_in(tx, given, room, self._storage.catalog, now, keep))
+                    outcomes.append(take_in(tx, given, room, self._storage.catalog, now, registry.retention))
                 except Refused as refusal:
                     outcomes.append(refusal)
             return outcomes
@@ -222,7 +222,7 @@ class Importer:
             unreachable=said.unreachable,
             ambiguous=said.ambiguous,
             last_error=_error(said),
-            result=_result(said),
+            result=_result(said, self._gates.registry.retention.result_bytes),
             behind=tuple(_uid(text, "behind") for text in said.behind),
             wall_ended=wall if said.finished_at is None else instant(said.finished_at, "finished_at"),
         )
@@ -293,9 +293,13 @@ def _error(said: PortableJob) -> JobError | None:
     return JobError(error.kind, error.detail, instant(error.at, "last_error.at"), error.status)
 
 
-def _result(said: PortableJob) -> Result | None:
+def _result(said: PortableJob, most: int) -> Result | None:
+    """The answer, with no more of its body than is kept of any: it counts for no limit."""
     result = said.result
     if result is None:
         return None
+    if sum(len(name) + len(value) for name, value in result.headers) > heads.MAX_HEADER_BYTES:
+        limit = heads.MAX_HEADER_BYTES
+        raise Refused("invalid", f"cannot import the job: headers of more than {limit} bytes", field="result.headers")
     body = _base64(result.body_base64, "result.body_base64")
-    return Result(result.status, tuple(result.headers), body, result.truncated)
+    return Result(result.status, tuple(result.headers), body[:most], result.truncated or len(body) > most)

@@ -21,6 +21,7 @@ from kurir.services.timing import NEVER
 from kurir.services.views import instant
 from kurir.store.portable import Portable
 
+LONGEST_DETAIL = 4096
 Count = Annotated[int, Meta(ge=0, le=1_000_000_000)]
 Duration = Annotated[str, Meta(max_length=20)]
 Target = Annotated[str, Meta(max_length=16_400)]
@@ -31,7 +32,7 @@ class PortableError(Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
     """What went wrong last."""
 
     kind: ErrorKind
-    detail: str
+    detail: Text
     at: Text
     status: Annotated[int, Meta(ge=0, le=999)] | None = None
 
@@ -183,7 +184,11 @@ def _unless(text: str | None) -> Unless | None:
 
 def _error(job: Job) -> PortableError | None:
     error = job.last_error
-    return None if error is None else PortableError(error.kind, error.detail, instant(error.at), error.status)
+    return (
+        None
+        if error is None
+        else PortableError(error.kind, error.detail[:LONGEST_DETAIL], instant(error.at), error.status)
+    )
 
 
 def _result(result: Result | None) -> PortableResult | None:

@@ -12,6 +12,7 @@ from msgspec import Struct
 from kurir.domain.errors import Refused
 from kurir.domain.instant import Now
 from kurir.domain.job import Job, JobError, NewJob, Place, Result
+from kurir.domain.policy import Retention
 from kurir.store import lines, look
 from kurir.store.catalog import Catalog
 from kurir.store.end import account, remember_key
@@ -96,7 +97,7 @@ class Taken(Struct, frozen=True):
 
 
 def take_in(
-    tx: Tx, given: Import, room: Room, catalog: Catalog, now: Now, keep_key: int
+    tx: Tx, given: Import, room: Room, catalog: Catalog, now: Now, retention: Retention
 ) -> Taken | Repeated | Remembered:
     """Put a job of another daemon into this queue, unless it is known here. Raises Refused before the first write."""
     new = given.new
@@ -105,6 +106,10 @@ def take_in(
         return known
     wire_key = _wire_key(tx, given)
     live = given.place.live
+    if given.place is Place.DEAD and tx.total("dead")[0] >= retention.dead_count:
+        # One more would push another one out, perhaps somebody else's.
+        detail = f"cannot import the job: {retention.dead_count} dead letters are kept, their limit"
+        raise Refused("queue_full", detail, field="state")  # of this one: others may go on
     require_room(tx, new.owner, (int(live), new.cost), room, "import")
     parents = _parents(tx, given) if live else {}
     lane = catalog.lane_id(tx, (new.topic, new.destination, new.owner, new.needs))
@@ -132,7 +137,7 @@ def take_in(
     key = (new.client_key, new.owner, new.topic, new.destination, id_, new.uid, new.content_digest)
     tx.conn.execute(_TABLES["insert_key"], key)
     if not live:
-        remember_key(tx, id_, now.device + keep_key)
+        remember_key(tx, id_, now.device + retention.keys)
     for parent, kind in parents.items():
         tx.conn.execute(_JOBS["insert_succession"], (parent, id_, kind))
     tx.count(new.topic, new.owner, IMPORTED, 1, new.cost)

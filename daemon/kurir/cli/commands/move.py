@@ -127,7 +127,7 @@ def _send(client: Client, session: Session, batch: list[tuple[int, bytes]], tall
             tally.accepted += result.status != 200
             continue
         tally.refuse(number, error)
-        if error.status in (503, 507):
+        if error.status in (503, 507) and error.field is None:
             screen.note(f"kurirctl: stopped at line {number}; import the same file again to go on")
             return False
     return True
