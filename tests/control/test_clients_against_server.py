@@ -6,12 +6,13 @@ import asyncio
 import json
 import os
 import sys
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from kurir.client import Client, Invalid, NewJob, NotFound
+from kurir.client import AsyncClient, Client, Invalid, NewJob, NotFound, schedules
 from support.control import Caller, Control, calling, control
 from support.engine import registry
 from support.server import Server
@@ -52,6 +53,34 @@ async def test_every_call_of_the_client_is_understood(served: Control) -> None:
                 client.get("0197c2a4-7a10-7c3e-9f53-2c6bb7d2e4b1")
             with pytest.raises(Invalid):
                 client.page(topic="orders" * 200)
+
+    await asyncio.to_thread(calls)
+
+
+async def test_every_call_of_schedules_is_understood_from_both_clients(served: Control) -> None:
+    async with AsyncClient(served.path) as client:
+        put = schedules.put("s", "orders", {"n": 1}, every=timedelta(hours=1), spread="5m", headers=None, priority=2)  # type: ignore[typeddict-item] # absent
+        assert (await client.run(put))["every"] == "1h"
+        shown = await client.run(schedules.show("s"))
+        assert (shown["payload"], shown["spread"], shown["priority"]) == ({"n": 1}, "5m", 2)
+        job = await client.run(schedules.run("s"))
+        assert (job.state, (await client.run(schedules.listing(os.getuid())))["schedules"][0]["last_job"]) == (
+            "pending", job.id,
+        )  # fmt: skip
+        await client.run(schedules.remove("s"))
+
+    def calls() -> None:
+        with Client(served.path) as client:
+            client.run(schedules.put("t", "orders", b"\x00", cron="0 4 * * *", timezone="UTC", missed="skip"))
+            assert client.run(schedules.show("t", os.getuid()))["body_base64"] == "AA=="
+            assert [one["id"] for one in client.run(schedules.listing())["schedules"]] == ["t"]
+            client.run(schedules.remove("t"))
+            with pytest.raises(NotFound):
+                client.run(schedules.run("t"))
+            with pytest.raises(Invalid):
+                client.run(schedules.put("t", "orders", every="1s"))
+            with pytest.raises(TypeError, match="unknown option 'evry'"):
+                schedules.put("t", "orders", evry="1h")  # type: ignore[call-arg] # that is the point
 
     await asyncio.to_thread(calls)
 

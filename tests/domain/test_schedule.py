@@ -81,6 +81,13 @@ def test_c2_every_does_not_care_about_the_wall_clock() -> None:
         assert look(EVERY, mark, at(wall, MINUTE + 5), trusted=False).slots == (MINUTE + 5,)
 
 
+def test_every_starts_anew_when_device_time_was_lost_with_a_damaged_store() -> None:
+    lost = look(EVERY, Mark(90 * DAY, 90 * DAY), at(NOON, 1000))
+    assert (lost.slots, lost.anew, lost.next_at) == ((), True, MINUTE + 1000)
+    waits = look(HOURLY, Mark(None, 90 * DAY), at(NOON, 1000))
+    assert waits.mark.position == NOON
+
+
 def test_every_keeps_its_beat_when_a_run_was_late() -> None:
     late = look(EVERY, start(EVERY, at(NOON), trusted=True), at(NOON, MINUTE + 20 * SECOND))
     assert (late.slots, late.next_at) == ((MINUTE,), 2 * MINUTE)

@@ -97,7 +97,7 @@ class Plan:
     mark: Mark  # where it stands once they have
     next_at: int | None  # device milliseconds; None: not before the clock is trusted, or never
     wall_next: int | None = None  # the next run of one that follows the wall clock
-    anew: bool = False  # its clock starts anew: the wall clock was wrong before
+    anew: bool = False  # its clock starts anew: the time was wrong before
 
 
 def start(rule: Rule, now: Now, *, trusted: bool) -> Mark:
@@ -110,12 +110,14 @@ def start(rule: Rule, now: Now, *, trusted: bool) -> Mark:
 def plan(rule: Rule, slots: Slots, mark: Mark, share: float, now: Now, *, trusted: bool) -> Plan:
     """What is to be done. `share` of the spread, from 0 to below 1, is this device's own."""
     if rule.every is not None:
-        return _plan(rule, slots, _Standing(mark.position or mark.device, now.device), share, now)
+        last = mark.device if mark.position is None else mark.position
+        lost = last > now.device  # device time never goes back: what was saved of it was damaged
+        return _plan(rule, slots, _Standing(min(last, now.device), now.device, lost), share, now)
     if not trusted:
         return Plan((), mark, None)
     position = mark.position
     if position is None:  # it began while the clock was not trusted: so long ago
-        position = now.wall - (now.device - mark.device)
+        position = now.wall - max(0, now.device - mark.device)
     anew = position - now.wall > _most_back(slots, position)
     return _plan(rule, slots, _Standing(now.wall if anew else position, now.wall, anew), share, now)
 
