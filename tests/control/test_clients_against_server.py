@@ -100,7 +100,9 @@ async def test_the_command_line_shows_what_the_server_says(tmp_path: Path) -> No
         assert submitted == 0, output
         for command in (
             ("list",), ("status",), ("status", "--topics"), ("status", "--destinations"), ("flush",), ("dead",),
-            ("flush", "--watch"),
+            ("flush", "--watch"), ("dropped",), ("owner",), ("owner", "forget", "61009", "--yes"),
+            ("owner", "move", "61009", "61010", "--dry-run"), ("dead", "retry", "--yes"),
+            ("dead", "discard", "--dry-run"),
         ):  # fmt: skip
             code, output = await _kurirctl(served.path, *command)
             assert code == 0, (command, output)

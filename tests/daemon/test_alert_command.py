@@ -111,3 +111,36 @@ def test_a_program_that_always_fails_is_a_degraded_reason_and_stops_no_delivery(
         told(daemon, folder, 4)
         while daemon.client.status()["degraded"]:
             assert not daemon.ends_within(0.02)
+
+
+def test_a_database_that_was_set_aside_at_the_start_is_an_alert(
+    make: MakeDaemon, srv: ThreadedServer, tmp_path: Path
+) -> None:
+    folder = tmp_path / "program"
+    folder.mkdir()
+    daemon = make(to=srv.url, settings={"alerts": {"command": [str(program(folder))]}})
+    daemon.start()
+    daemon.client.submit("orders", 1, delay="1h")
+    daemon.term()
+    with (daemon.state / "queue.db").open("r+b") as file:
+        file.write(b"no database" * 500)
+    daemon.start()
+    [alert] = told(daemon, folder, 1)
+    assert (alert["kind"], alert["reason"]) == ("degraded", "store_quarantined")
+    assert "queue.db" in alert["detail"]
+
+
+def test_an_idle_daemon_that_would_alert_reaps_its_program(
+    make: MakeDaemon, srv: ThreadedServer, tmp_path: Path
+) -> None:
+    folder = tmp_path / "program"
+    folder.mkdir()
+    srv.answer(Reply(400))
+    with make(to=srv.url, settings={"alerts": {"command": [str(program(folder))], "fold": "1h"}}) as daemon:
+        assert daemon.client.wait(daemon.client.submit("orders", 1).id, 10).state == "dead"
+        told(daemon, folder, 1)
+        children = Path(f"/proc/{daemon.pid}/task/{daemon.pid}/children")
+        deadline = time.monotonic() + PATIENCE
+        while children.read_text():
+            assert time.monotonic() < deadline, "the program was not reaped"
+            assert not daemon.ends_within(0.02)

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import sqlite3
 from functools import partial
+from pathlib import Path
 
 import pytest
 
 from kurir.domain.errors import Refused
 from kurir.domain.job import ErrorKind, JobError, Place, Reason, State
 from kurir.domain.ledger import Drop
-from kurir.store import amend, ledger, letters, look
+from kurir.store import amend, database, ledger, letters, look
 from kurir.store.letters import Cause, LetterFilter
-from support.store import WALL, Store, at
+from kurir.store.salvage import salvage
+from support.store import WALL, Store, at, open_store
 
 
 def kill(
@@ -198,3 +201,36 @@ def test_the_key_of_a_request_stays_in_its_history_also_when_it_was_never_sent(s
         )
     assert [edit.key for edit in look.edits(store.conn, job.id)] == ["first", "second"]
     assert store.job(job.id).key == "third"
+
+
+def test_a_ledger_of_an_older_version_is_taken_over_with_its_totals(tmp_path: Path) -> None:
+    older = [(number, sql) for number, sql in database.migrations() if number < 3]
+    conn = sqlite3.connect(tmp_path / "queue.db", isolation_level=None)
+    for _, sql in older:
+        conn.executescript(sql)
+    conn.execute("PRAGMA user_version = 2")
+    for n, (owner, why) in enumerate([(1000, "the queue was full")] * 3 + [(1001, "too many are dead")]):
+        conn.execute(
+            "INSERT INTO dropped VALUES (?, ?, ?, ?, 'orders', ?, ?)", (n + 1, WALL, bytes(16), owner, f"k{n}", why)
+        )
+    conn.close()
+    store = open_store(tmp_path)
+    entries = ledger.page(store.conn, None, None, None, 10).entries
+    assert [entry.why for entry in entries] == ["too_many_dead", "queue_full", "queue_full", "queue_full"]
+    assert ledger.totals(store.tally, None) == {("orders", "queue_full"): (3, 0), ("orders", "too_many_dead"): (1, 0)}
+    store.close()
+
+
+def test_salvage_keeps_the_totals_of_the_ledger_and_the_keys_that_edits_replaced(tmp_path: Path) -> None:
+    store = open_store(tmp_path)
+    discard(store, kill(store))
+    job = store.add()
+    store.sql("INSERT INTO edits VALUES (?, 1, 5, 'before')", job.id)
+    store.close()
+    salvage(tmp_path, at(0))
+    store = open_store(tmp_path)
+    assert ledger.totals(store.tally, None)["orders", "discarded"][0] == 1
+    assert [entry.why for entry in ledger.page(store.conn, None, None, None, 10).entries] == ["discarded"]
+    assert [edit.key for edit in look.edits(store.conn, job.id)] == ["before"]
+    store.check_books()
+    store.close()
