@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import subprocess
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -15,7 +16,10 @@ from kurir.system.bus import SystemBus
 from kurir.system.bus_calls import call, has_owner
 from kurir.system.uevents import SupplyChanges, is_about_power
 from kurir.system.upower import DEVICE, DISPLAY, NAME, ROOT, PowerSource, PowerWatcher
-from support.nmlab import PrivateBus, missing, missing_mocks
+from support import modemmanager_mock
+from support.daemon import Daemon
+from support.nmlab import SYSTEM_PYTHON, PrivateBus, missing, missing_mocks, until
+from support.process import wakeups
 
 pytestmark = pytest.mark.lab
 
@@ -246,3 +250,37 @@ async def test_the_kernels_news_of_a_power_supply_are_heard_and_no_others(monkey
     assert any(b"SUBSYSTEM=net" in message for message in heard)
     assert called == [], "it was about something else"
     assert is_about_power(heard[0].replace(b"SUBSYSTEM=net", b"SUBSYSTEM=power_supply"))
+
+
+CHATTER = """
+import dbus, sys
+bus = dbus.bus.BusConnection(sys.argv[1])
+display = bus.get_object("org.freedesktop.UPower", "/org/freedesktop/UPower/devices/DisplayDevice")
+modem = bus.get_object("org.freedesktop.ModemManager1", "/org/freedesktop/ModemManager1")
+for percent in range(20, 60):
+    news = {"Percentage": dbus.Double(percent)}
+    display.UpdateProperties("org.freedesktop.UPower.Device", news, dbus_interface="org.freedesktop.DBus.Mock")
+    modem.Signal(dbus.UInt32(percent), dbus_interface="test.kurir.Modem")
+"""
+
+
+def test_promise_9_a_battery_that_charges_and_a_modem_that_measures_wake_no_idle_daemon(tmp_path: Path) -> None:
+    with PrivateBus(tmp_path / "bus") as private:
+        private.start_mock("upower")
+        private.start("modem", [SYSTEM_PYTHON, modemmanager_mock.__file__, "wwan0", "1"])
+        settings = {"network": {"source": "auto"}, "power": {"source": "auto"}}
+        environ = {"DBUS_SYSTEM_BUS_ADDRESS": private.address}
+        with Daemon(tmp_path, to="http://203.0.113.9", settings=settings, environ=environ) as daemon:
+            until(lambda: daemon.client.status()["power"]["source"] == "upower")
+            waiting = daemon.client.submit("orders", {"n": 1}, needs={"network": "vpn", "power": "external"})
+            assert daemon.client.why(waiting.id)["blocked_by"]
+            daemon.client.close()
+            subprocess.run([SYSTEM_PYTHON, "-c", CHATTER, private.address], check=True, timeout=30)
+            seen = []
+            for _ in range(4):  # what is left of the start may fall into the first ones
+                before = wakeups(daemon.pid)
+                subprocess.run([SYSTEM_PYTHON, "-c", CHATTER, private.address], check=True, timeout=30)
+                seen.append(wakeups(daemon.pid) - before)
+                if seen[-1] == 0:
+                    return
+            raise AssertionError(seen)
