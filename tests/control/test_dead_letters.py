@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from control.test_who_may import OTHER, OWNER, User, needs_root
+from kurir.domain.events import Dropped
 from kurir.domain.policy import Limits, Retention, RetryPolicy, WhenFull
 from kurir.store import letters
 from support.control import Caller, Control, calling, control
@@ -195,7 +196,7 @@ async def test_dead_letters_are_bounded_by_number_and_each_that_goes_is_in_the_l
         config = registry(url=server.url, retry=ONCE, retention=Retention(dead_count=2))
         async with control(tmp_path, config) as served, calling(served.path) as caller:
             ids = await die(caller, 400, 400, 400, 400)
-            await served.work.wait(lambda _: served.services.storage.tally.total("dead") == 2)
+            await served.work.wait(lambda _: len(served.work.of(Dropped)) == 2)
             ledger = (await caller.ask("GET", "/v1/dropped")).json
             left = (await caller.ask("GET", "/v1/jobs?state=dead")).json["jobs"]
     assert [entry["job"] for entry in ledger["dropped"]] == [ids[1], ids[0]]

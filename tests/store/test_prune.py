@@ -89,7 +89,9 @@ def test_a_step_is_small_and_says_that_there_is_more(store: Store) -> None:
 def test_a_dead_letter_that_goes_is_in_the_ledger(store: Store) -> None:
     job = run_to(store, State.DEAD, key="the key")
     assert not prune(store, 179 * DAY).jobs
-    assert prune(store, 180 * DAY).jobs == {("orders", Place.DEAD): 1}
+    pruned = prune(store, 180 * DAY)
+    assert pruned.jobs == {("orders", Place.DEAD): 1}
+    assert [(one.id, why) for one, why in pruned.dropped] == [(job.id, Drop.DEAD_TOO_LONG)]
     [entry] = ledger.page(store.conn, 1000, None, None, 10).entries
     assert (entry.uid, entry.topic, entry.destination, entry.key) == (job.uid, "orders", "api", "the key")
     assert (entry.why, entry.by, entry.size) == (Drop.DEAD_TOO_LONG, None, job.cost)

@@ -11,9 +11,10 @@ from collections.abc import Callable, Coroutine, Iterable
 from functools import partial
 
 from kurir.domain.errors import StoreCorrupt, StoreFailing
-from kurir.domain.events import Emit, Event, JobAccepted, JobChanged, JobImported, JobsPruned
+from kurir.domain.events import Dropped, Emit, Event, JobAccepted, JobChanged, JobImported, JobsPruned
 from kurir.domain.instant import Now
 from kurir.domain.job import Job, Place, State
+from kurir.domain.ledger import sentence
 from kurir.domain.policy import MINUTE, SECOND, Retention
 from kurir.services.agenda import Agenda
 from kurir.services.defects import report
@@ -128,6 +129,8 @@ class Housekeeping:
         await self._remove(bodies.name_of(body.uid, body.digest) for body in pruned.bodies)
         for (topic, place), count in pruned.jobs.items():
             self.emit(JobsPruned(topic, place.state, count))
+        for job, why in pruned.dropped:
+            self.emit(Dropped(job, sentence(why)))
         self._dispatcher.gained(pruned.ready)
         if pruned.vacuum_to is not None:
             while await self._storage.outcome(partial(prune.vacuum_step, keep=pruned.vacuum_to)):

@@ -13,17 +13,18 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from kurir.domain.instant import Now
-from kurir.domain.job import BodyKind, Place
+from kurir.domain.job import BodyKind, Job, Place
 from kurir.domain.ledger import Drop
 from kurir.domain.policy import MIB, Retention
 from kurir.store import ledger, lines, unless
 from kurir.store.catalog import Catalog
 from kurir.store.end import account
+from kurir.store.rows import readable, with_columns
 from kurir.store.statements import load
 from kurir.store.tx import ACCEPTED, IMPORTED, PRUNED, Tally, Tx
 
 _SQL = load("prune")
-_JOBS = load("jobs")
+_JOBS = with_columns(load("jobs"))
 AT_ONCE = 200
 ENDED_BYTES = 128 * MIB
 """Bytes that done jobs may hold, and cancelled ones likewise, however young they are."""
@@ -53,6 +54,7 @@ class Pruned:
     bodies: list[BodyFile] = field(default_factory=list)
     ready: set[int] = field(default_factory=set)  # lanes that gained a ready job: what they came after is gone
     lanes: list[int] = field(default_factory=list)  # removed; the catalog's owner forgets them
+    dropped: list[tuple[Job, Drop]] = field(default_factory=list)  # dead letters that went without a person's word
     keys: int = 0
     next_due: int | None = None
     vacuum_to: int | None = None  # so many free pages are enough; None: there are not too many
@@ -208,10 +210,20 @@ class _Step:
                 break
             gone.append(ended)
             count, size = count - 1, size - ended.cost
+        whys = [Drop.DEAD_TOO_LONG if ended.ended_at <= over else Drop.TOO_MANY_DEAD for ended in gone]
+        if place is Place.DEAD:
+            self._tell(gone, whys)
         self._delete(gone, place)
-        for ended in gone:
-            self._follow(ended, place, Drop.DEAD_TOO_LONG if ended.ended_at <= over else Drop.TOO_MANY_DEAD)
+        for ended, why in zip(gone, whys, strict=True):
+            self._follow(ended, place, why)
         self.more = self.more or len(gone) == limit
+
+    def _tell(self, gone: list[_Ended], whys: list[Drop]) -> None:
+        """Read the dead letters that go once more, for those who are told."""
+        for ended, why in zip(gone, whys, strict=True):
+            job = readable(self.tx.conn.execute(_JOBS["job_by_id"], (ended.id,)).fetchone())
+            if job is not None:
+                self.result.dropped.append((job, why))
 
     def remove(self, gone: list[_Ended], place: Place) -> None:
         """Remove ended jobs that nobody waits for."""
