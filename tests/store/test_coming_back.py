@@ -7,7 +7,7 @@ from functools import partial
 import pytest
 
 from kurir.domain.errors import Refused
-from kurir.domain.job import Job, Place, State
+from kurir.domain.job import Job, Place, Reason, State
 from kurir.services import letters
 from kurir.store import amend, meta, recover
 from kurir.store.lines import UNTIL_SUCCESS
@@ -24,6 +24,15 @@ def crash(store: Store) -> None:
     """A start after an instance that has not ended in order."""
     store.write(lambda tx: meta.put(tx, "clean", 0))
     store.write(lambda tx: recover.begin(tx, "boot-1", 5, at(0)))
+
+
+def delayed(job: Job) -> amend.Edit:
+    """Its request as it is, to go in a minute."""
+    return amend.Edit(
+        method=job.method, target=job.target, content_type=job.content_type, headers=job.headers, body=None,
+        body_changed=False, body_kind=job.body_kind, size=job.size, digest=job.digest, line=None, priority=0,
+        due_at=MINUTE, wall_not_before=None, expires_at=None, new_key=None,
+    )  # fmt: skip
 
 
 def dead(store: Store, job: Job) -> None:
@@ -78,7 +87,7 @@ def test_nothing_is_left_of_the_parents_of_a_dead_job_that_is_discarded(store: S
     child = store.add(after=(parent.uid,), expires_at=MINUTE)
     store.write(lambda tx: amend.expire(tx, at(MINUTE), 0))
     assert store.sql("SELECT child, kind FROM successions") == [(child.id, UNTIL_SUCCESS)]
-    store.write(lambda tx: amend.cancel(tx, store.job(child.id), amend.Reason.DISCARDED, at(MINUTE), 0))
+    store.write(lambda tx: amend.cancel(tx, store.job(child.id), Reason.DISCARDED, at(MINUTE), 0))
     assert (store.sql("SELECT * FROM successions"), store.job(child.id).waits) == ([], 0)
 
 
@@ -108,10 +117,16 @@ def test_an_interrupted_job_that_is_delayed_by_an_edit_does_not_go_before(store:
     crash(store)
     interrupted = store.job(job.id)
     assert interrupted.place is Place.SUSPECT
-    change = amend.Edit(
-        method=job.method, target=job.target, content_type=job.content_type, headers=job.headers, body=None,
-        body_changed=False, body_kind=job.body_kind, size=job.size, digest=job.digest, line=None, priority=0,
-        due_at=MINUTE, wall_not_before=None, expires_at=None, new_key=None,
-    )  # fmt: skip
-    store.write(lambda tx: amend.edit(tx, interrupted, change, store.room(), store.catalog, at(0)))
+    store.write(lambda tx: amend.edit(tx, interrupted, delayed(job), store.room(), store.catalog, at(0)))
     assert store.place(job.id) is Place.WAITING
+
+
+def test_a_delay_that_an_edit_sets_outlasts_a_flush_and_the_end_of_an_outage(store: Store) -> None:
+    job = store.add()
+    [leased] = store.claim()
+    store.settle(leased, State.PENDING, due_at=100, outage=True)
+    store.write(lambda tx: amend.edit(tx, store.job(job.id), delayed(job), store.room(), store.catalog, at(0)))
+    assert store.job(job.id).reason is Reason.SCHEDULED
+    store.write(lambda tx: amend.flush_lane(tx, store.lane(), at(0)))
+    store.write(lambda tx: amend.forgive_outage(tx, "api", at(0)))
+    assert (store.place(job.id), store.job(job.id).due_at) == (Place.WAITING, MINUTE)

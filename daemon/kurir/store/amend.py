@@ -168,6 +168,8 @@ def edit(tx: Tx, job: Job, change: Edit, room: Room, catalog: Catalog, now: Now)
     )  # fmt: skip
     if tx.conn.execute(_SQL["edit"], row).rowcount != 1:
         raise Refused("wrong_state", "cannot edit the job: it has just changed", state=job.state.value)
+    if change.due_at != job.due_at and change.due_at > now.device:
+        tx.conn.execute(_SQL["schedule"], (job.id,))
     if change.new_key is not None:
         tx.conn.execute(_SQL["insert_edit"], (job.id, now.wall, job.wire_key))
     if change.body_changed:

@@ -219,6 +219,10 @@ UPDATE jobs SET method = ?, target = ?, content_type = ?, headers = ?, body_kind
     wire_key = ?, line = ?, priority = ?, due_at = ?, wall_not_before = ?, expires_at = ?, ambiguous = ?, wall_updated = ?
 WHERE id = ? AND state = ?;
 
+-- name: schedule
+-- A pending job waits for an instant that somebody asked for: no end of an outage and no flush cuts that short.
+UPDATE jobs SET reason = 'scheduled', outage = 0 WHERE id = ? AND state <= 3;
+
 -- name: set_lane
 -- The time in which it could be tried is kept: it was measured against the lane that the job leaves.
 UPDATE jobs SET lane = ?, open_base = ? WHERE id = ?;
