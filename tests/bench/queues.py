@@ -16,6 +16,14 @@ BASE = 1000
 FAR = 1 << 50
 """A device instant that does not come."""
 
+_BEHIND = {
+    "line": "b.id",
+    "holds_line": "1",
+    "ordering_key": "'key ' || b.id",
+    "state": "CASE WHEN k = 1 THEN 1 ELSE 2 END",
+    "reason": "CASE WHEN k = 1 THEN 'retry' ELSE 'new' END",
+    "due_at": f"CASE WHEN k = 1 THEN {FAR} ELSE b.due_at END",
+}
 _TIMES = "WITH RECURSIVE times (k) AS (SELECT 1 UNION ALL SELECT k + 1 FROM times WHERE k < ?)"
 
 
@@ -33,8 +41,11 @@ def base(bench: Bench) -> Path:
     return found
 
 
-def queue(bench: Bench, *, ready: int = 0, waiting: int = 0) -> Path:
-    """The folder of a stopped daemon with that many jobs that could go, and that many that wait for their time."""
+def queue(bench: Bench, *, ready: int = 0, waiting: int = 0, behind: int = 0) -> Path:
+    """The folder of a stopped daemon with that many jobs that could go, and that many that wait for their time.
+
+    `behind`: as many more in the lines of a thousand ordering keys, each of which is held up by its first job.
+    """
     place = folder(bench.folder, "queue")
     shutil.copytree(base(bench) / "state", place / "state")
     with closing(sqlite3.connect(place / "state" / "queue.db", isolation_level=None)) as conn:
@@ -42,12 +53,14 @@ def queue(bench: Bench, *, ready: int = 0, waiting: int = 0) -> Path:
         conn.execute("BEGIN")
         if waiting:
             _multiply(conn, waiting, {"state": "1", "reason": "'retry'", "due_at": str(FAR)}, first=BASE)
+        if behind:
+            _multiply(conn, behind, _BEHIND, first=BASE + waiting)
         if ready > BASE:
-            _multiply(conn, ready - BASE, {}, first=BASE + waiting)
+            _multiply(conn, ready - BASE, {}, first=BASE + waiting + behind)
         elif ready < BASE:
             conn.execute("DELETE FROM bodies WHERE job > ? AND job <= ?", (ready, BASE))
             conn.execute("DELETE FROM jobs WHERE id > ? AND id <= ?", (ready, BASE))
-        count, size = conn.execute("SELECT count(*), sum(cost) FROM jobs").fetchone()
+        count, size = conn.execute("SELECT count(*), coalesce(sum(cost), 0) FROM jobs").fetchone()
         conn.execute("UPDATE tally SET jobs = ?, bytes = ? WHERE kind IN ('live', 'accepted')", (count, size))
         conn.execute("COMMIT")
         conn.execute("PRAGMA wal_checkpoint(TRUNCATE)")
