@@ -20,6 +20,7 @@ from support import modemmanager_mock
 from support.daemon import Daemon
 from support.nmlab import SYSTEM_PYTHON, PrivateBus, missing, missing_mocks, until
 from support.process import wakeups
+from support.server import ThreadedServer
 
 pytestmark = pytest.mark.lab
 
@@ -85,9 +86,15 @@ class Watched:
 
 @asynccontextmanager
 async def watched(
-    address: str, source: PowerSource = PowerSource.AUTO, supplies: Path = Path("/nonexistent")
+    address: str,
+    source: PowerSource = PowerSource.AUTO,
+    supplies: Path = Path("/nonexistent"),
+    *,
+    wanted: bool = True,
 ) -> AsyncIterator[Watched]:
     here = Watched(address, source, supplies)
+    if wanted:
+        here.watcher.want_charge()
     task = asyncio.create_task(here.watcher.run(here.report))
     try:
         yield here
@@ -161,6 +168,26 @@ async def test_on_external_power_no_percent_wakes_anybody_and_it_is_read_when_as
             assert len(here.reports) == before
             await here.watcher.look()
             assert here.watcher.facts.percent == 70
+
+
+async def test_on_battery_too_no_percent_is_heard_until_a_job_depends_on_it(tmp_path: Path) -> None:
+    with PrivateBus(tmp_path) as private:
+        private.start_mock("upower")
+        async with watched(private.address, wanted=False) as here:
+            await here.battery(50.0)
+            await here.plug(False)
+            await here.supply(Supply.BATTERY, 50)
+            before = len(here.reports)
+            for percent in range(49, 9, -1):
+                await here.battery(float(percent))
+            await asyncio.sleep(0.2)  # what is measured is that nothing happens
+            assert len(here.reports) == before
+            here.watcher.want_charge()
+            assert here.watcher.facts.awaited, "what was heard is doubtful"
+            facts = await here.until(lambda facts: not facts.awaited)
+            assert facts.percent == 10
+            await here.battery(9.0)
+            await here.supply(Supply.BATTERY, 9)
 
 
 async def test_an_older_upower_without_a_display_device_is_understood(tmp_path: Path) -> None:
@@ -284,3 +311,37 @@ def test_promise_9_a_battery_that_charges_and_a_modem_that_measures_wake_no_idle
                 if seen[-1] == 0:
                     return
             raise AssertionError(seen)
+
+
+BATTERY_AT_60 = {"supply": "battery", "percent": 60, "low": False, "source": "upower", "detail": ""}
+BATTERY = """
+import dbus, sys
+bus = dbus.bus.BusConnection(sys.argv[1])
+mock = {"dbus_interface": "org.freedesktop.DBus.Mock"}
+upower = bus.get_object("org.freedesktop.UPower", "/org/freedesktop/UPower")
+display = bus.get_object("org.freedesktop.UPower", "/org/freedesktop/UPower/devices/DisplayDevice")
+news = {"IsPresent": dbus.Boolean(True), "Percentage": dbus.Double(float(sys.argv[2])), "State": dbus.UInt32(2)}
+display.UpdateProperties("org.freedesktop.UPower.Device", news, **mock)
+upower.UpdateProperties("org.freedesktop.UPower", {"OnBattery": dbus.Boolean(True)}, **mock)
+"""
+
+
+def test_a_job_that_needs_a_battery_that_is_not_low_waits_for_it_by_the_charge_of_the_moment(tmp_path: Path) -> None:
+    def discharged_to(percent: int) -> None:
+        subprocess.run([SYSTEM_PYTHON, "-c", BATTERY, private.address, str(percent)], check=True, timeout=30)
+
+    with PrivateBus(tmp_path / "bus") as private, ThreadedServer() as srv:
+        private.start_mock("upower")
+        settings = {"power": {"source": "auto"}}
+        environ = {"DBUS_SYSTEM_BUS_ADDRESS": private.address}
+        with Daemon(tmp_path, to=srv.url, settings=settings, environ=environ) as daemon:
+            until(lambda: daemon.client.status()["power"]["source"] == "upower")
+            discharged_to(60)
+            until(lambda: daemon.client.status()["power"] == BATTERY_AT_60)
+            discharged_to(10)  # nobody listens to that: no job depends on it yet
+            job = daemon.client.submit("orders", {"n": 1}, needs={"power": "not_low"})
+            expected = "needs more than 15 % of battery (10 %)"
+            until(lambda: [one["detail"] for one in daemon.client.why(job.id)["blocked_by"]] == [expected])
+            assert srv.requests == []
+            discharged_to(16)
+            assert daemon.client.wait(job.id, 10).delivered

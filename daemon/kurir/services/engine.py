@@ -89,6 +89,7 @@ class Engine:
         self.own_secrets = outside.own_secrets
         self.spread = 0
         self.look_at_power: Callable[[], Awaitable[None]] = _no_look
+        self.want_charge: Callable[[], None] = lambda: None
         self.agenda = Agenda(clock, emit)
         self.reader = Reader(outside.folder)
         writer = Writer(opened.conn, opened.tally)
@@ -195,7 +196,7 @@ class Engine:
         self._timekeeping.told = self.withdrawal.look
         self._timekeeping.changed = self.scheduler.look_again
         for maker in (self.intake, self.importer, self.operations, self.owners):
-            maker.new_lane = self.patience.look
+            maker.new_lane = self._new_lane
         self.operations.pauses_changed = self._conditions_changed
         self.gates.needs.missing_secret = self._outside.own_secrets.missing
         self._outside.own_secrets.changed = self._own_secret_changed
@@ -343,6 +344,20 @@ class Engine:
         now = self.agenda.now()
         for job in self._opened.recovered.dead:
             self._outside.events.emit(JobChanged(job, State.LEASED, (now - job.accepted_at) / 1000))
+
+    def look_for_power_needs(self) -> None:
+        """Tell who watches the battery whether any lane depends on it."""
+        for lane in self._opened.catalog.by_id:
+            self._may_depend_on_power(lane)
+
+    def _new_lane(self, lane: int) -> None:
+        self.patience.look(lane)
+        self._may_depend_on_power(lane)
+
+    def _may_depend_on_power(self, lane: int) -> None:
+        said = self.gates.needs.all_of(self._opened.catalog.by_id[lane])
+        if said.needs.power != "any" or said.urgency != "now":
+            self.want_charge()
 
     def _conditions_changed(self) -> None:
         self.withdrawal.look()

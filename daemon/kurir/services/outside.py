@@ -49,6 +49,8 @@ class Outside:
         """Tell a new engine what is known."""
         engine.network.check = self._network.check_connectivity
         engine.look_at_power = self._power.look
+        engine.want_charge = self._power.want_charge
+        engine.look_for_power_needs()
         engine.network.report(self._network.facts)
         if self._modems is not None:
             engine.network.report_modems(self._modems.facts)

@@ -1,7 +1,8 @@
 """What feeds the device: UPower's word where it runs, else the kernel's, as one value whenever it changes.
 
-The percentage matters on battery alone, so the display device, whose signals come with every percent, is listened to
-only then. UPower is never asked while it has no owner, because a call would start it.
+The percentage matters on battery, and to jobs that need power or wait for company: the display device, whose signals
+come with every percent, is listened to only where there are both. UPower is never asked while it has no owner, because
+a call would start it.
 """
 
 from __future__ import annotations
@@ -9,11 +10,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kurir.domain.power import PowerFacts, of_kernel, of_upower
+from kurir.domain.power import PowerFacts, Supply, of_kernel, of_upower
 from kurir.system.bus import BusMissing, SystemBus
 from kurir.system.bus_calls import BusLost, call, has_owner, owner_changes, signals
 from kurir.system.uevents import SUPPLIES, SupplyChanges, read_supplies
@@ -54,6 +56,8 @@ class PowerWatcher:
         self._facts = first_facts(source)
         self._report: Report | None = None
         self._changes: SupplyChanges | None = None
+        self._news = asyncio.Event()
+        self._charge_wanted = False
 
     @property
     def facts(self) -> PowerFacts:
@@ -75,6 +79,15 @@ class PowerWatcher:
         finally:
             self._hear_kernel(False)
 
+    def want_charge(self) -> None:
+        """Some job depends on the battery from now on. What was heard before is doubtful until it is read anew."""
+        if self._charge_wanted:
+            return
+        self._charge_wanted = True
+        if self._facts.source == "upower" and self._facts.supply is Supply.BATTERY:
+            self._publish(replace(self._facts, awaited=True, detail="the battery is being read"))
+        self._news.set()
+
     async def look(self) -> None:
         """Read anew what nobody tells us of by itself: the percentage while it does not matter, and /sys."""
         if self._source is PowerSource.NONE or self._report is None:
@@ -95,7 +108,7 @@ class PowerWatcher:
             self._without_upower(str(error))
 
     async def _listen(self, bus: SdBus) -> None:
-        changed = asyncio.Event()
+        changed = self._news
 
         def on_signal(_: object) -> None:
             changed.set()
@@ -109,7 +122,7 @@ class PowerWatcher:
                 changed.clear()
                 if await has_owner(bus, NAME):
                     # Listen first, read after: what happens in between is then not lost.
-                    await listen_to_display(await on_battery(bus))
+                    await listen_to_display(self._charge_wanted and await on_battery(bus))
                     self._hear_kernel(False)
                     self._publish(await read_facts(bus))
                 else:
