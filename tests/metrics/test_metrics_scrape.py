@@ -309,3 +309,22 @@ def test_p1_a_lone_surrogate_in_a_name_does_not_break_the_scrape(bench: Bench) -
 def test_counting_does_not_import_the_library_that_writes_the_text() -> None:
     code = "import sys, kurir.metrics; sys.exit('prometheus_client' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_o3_what_was_dropped_is_counted_by_reason_beside_books_that_still_add_up(bench: Bench) -> None:
+    accounts = {
+        ("orders", "accepted"): 10, ("orders", "live"): 4, ("orders", "cancelled"): 6,
+        ("orders", "dropped.queue_full"): 5,
+        ("orders", "dropped.discarded"): 1, ("gone", "dropped.queue_full"): 2, ("old", "dropped.queue_full"): 1,
+        ("orders", "dropped.No Word"): 7,
+    }  # fmt: skip
+    bench.snapshot = Snapshot(accounts=accounts)
+    samples = bench.scrape()["kurir_dropped"].samples
+    dropped = {(s.labels["topic"], s.labels["reason"]): s.value for s in samples if s.name == "kurir_dropped_total"}
+    assert dropped == {
+        ("orders", "queue_full"): 5, ("orders", "discarded"): 1, ("other", "queue_full"): 3, ("orders", "other"): 7,
+    }  # fmt: skip
+    kinds = {s.labels["kind"] for s in bench.scrape()["kurir_ledger"].samples}
+    assert kinds == {
+        "accepted", "imported", "live", "done", "dead", "conflict", "cancelled", "pruned", "salvage_lost",
+    }  # fmt: skip

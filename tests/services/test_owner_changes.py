@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from kurir.domain.errors import Refused
-from kurir.domain.job import State
+from kurir.domain.job import Reason, State
 from kurir.domain.policy import Ordering
-from kurir.domain.submission import Unique
+from kurir.domain.submission import Unique, Unless
 from kurir.services import owners as module
 from kurir.store import bodies, ledger, owners
 from support.clock import FakeClock
@@ -179,3 +181,26 @@ async def test_secrets_move_along_and_refuse_before_anything_is_moved(tmp_path: 
         assert [(owner, name) for owner, name, _ in secrets.of(None)] == [(BOB.uid, "token")]
         with pytest.raises(Refused, match="the same"):
             await daemon.engine.owners.move(BOB.uid, BOB.uid, dry_run=False)
+
+
+async def test_what_is_done_moves_before_what_it_may_make_unwanted(tmp_path: Path) -> None:
+    async with Server() as srv, running(tmp_path, registry(url=srv.url), clock=FakeClock()) as daemon:
+        first = await daemon.accept(ALICE, body=b"first")
+        await daemon.ended(1)
+        await daemon.engine.operations.pause("topic", "orders")
+        unless = Unless(job=first.public_id)
+        await daemon.accept(ALICE, body=b"unwanted", unless=unless)
+        learn, owners_seen = daemon.engine.owners._learn, []
+
+        def look(moved):
+            with closing(sqlite3.connect(f"file:{tmp_path / 'queue.db'}?mode=ro", uri=True)) as conn:
+                owners_seen.extend(conn.execute("SELECT owner FROM jobs WHERE state = 5").fetchone())
+            learn(moved)
+
+        daemon.engine.owners._learn = look
+        await daemon.engine.owners.move(ALICE.uid, BOB.uid, dry_run=False)
+        assert owners_seen == [BOB.uid]
+        await daemon.engine.operations.resume("topic", "orders")
+        await daemon.ended(2)
+        assert daemon.endings()[1].reason is Reason.UNWANTED
+        assert [request.body for request in srv.requests] == [b"first"]

@@ -151,15 +151,16 @@ class Owners:
         """Move everything; at the end nothing is written down any more."""
         under_way = [job.id for job in self._hands.dispatcher.under_way() if job.owner == move.source]
         await self._hands.delivery.finish(under_way, GRACE)
+        # First: what waits may be unwanted because of what is done, and goes as soon as it has moved.
+        async for ids in self._ended(move.source):
+            run = partial(owners.move_ended, source=move.source, target=move.target, ids=ids)
+            move.moved += await self._storage.outcome(run)
         while not move.over:
             now, line = self._now(), partial(line_after, owner=move.target)
             step = partial(owners.move_step, move=move, catalog=self._storage.catalog, line_of=line, now=now)
             moved = await self._storage.outcome(step)
             self._learn(moved)
             move = moved.move
-        async for ids in self._ended(move.source):
-            run = partial(owners.move_ended, source=move.source, target=move.target, ids=ids)
-            move.moved += await self._storage.outcome(run)
         async for keys in self._keys(move.source):
             await self._storage.outcome(partial(owners.move_keys, keys=keys, target=move.target))
         await self._sweep(move.source, ())
