@@ -304,11 +304,11 @@ async def test_own_schedules_only_and_administrators_see_all(tmp_path, owner, co
             with pytest.raises(Refused) as refusal:
                 await act()
             assert refusal.value.code == code
-        assert len(schedules.all_of(ALICE, None).schedules) == (1 if code else 0)
+        assert len((await schedules.all_of(ALICE, None)).schedules) == (1 if code else 0)
         if code:
-            assert schedules.all_of(owner, None).schedules == []
+            assert (await schedules.all_of(owner, None)).schedules == []
             with pytest.raises(Refused, match="administrators"):
-                schedules.all_of(owner, ALICE.uid)
+                await schedules.all_of(owner, ALICE.uid)
         else:
             (job,) = accepted(daemon)
             assert job.owner == ALICE.uid
@@ -322,7 +322,7 @@ async def test_an_administrator_says_whose_when_several_users_have_one_of_that_n
         with pytest.raises(Refused, match="say whose with owner=UID"):
             await schedules.get(ROOT, "s", None)
         assert (await schedules.get(ROOT, "s", BOB.uid)).owner == BOB.uid
-        assert [one.owner for one in schedules.all_of(ROOT, BOB.uid).schedules] == [BOB.uid]
+        assert [one.owner for one in (await schedules.all_of(ROOT, BOB.uid)).schedules] == [BOB.uid]
 
 
 async def test_a_user_has_so_many_schedules_and_administrators_any_number(tmp_path):
@@ -374,7 +374,7 @@ async def test_what_could_not_run_is_refused_at_once_naming_the_field(tmp_path, 
         with pytest.raises(Refused, match=words) as refusal:
             await put(daemon, **members)
         assert refusal.value.field == field
-        assert daemon.engine.schedules.all_of(ROOT, None).schedules == []
+        assert (await daemon.engine.schedules.all_of(ROOT, None)).schedules == []
 
 
 @pytest.mark.parametrize("name", ["", "a b", "-x", "x" * 65, "a/b", "é", "..", "a\n"])
@@ -511,7 +511,11 @@ async def test_a_reload_changes_configured_schedules_and_keeps_the_clock_of_thos
         await daemon.pass_time(30 * MINUTE)
         _adopt(daemon, config([every, replace(BEAT, name="new", cron="45 * * * *")]))
         await daemon.quiet()
-        assert {one.id for one in daemon.engine.schedules.all_of(ROOT, None).schedules} == {"every", "new", "own"}
+        assert {one.id for one in (await daemon.engine.schedules.all_of(ROOT, None)).schedules} == {
+            "every",
+            "new",
+            "own",
+        }
         await daemon.pass_time(30 * MINUTE)
         assert len(accepted(daemon)) == 3
         _adopt(daemon, config([replace(BEAT, name="new", cron="30 * * * *"), replace(every, payload="1")]))
@@ -527,7 +531,7 @@ async def test_a_schedule_that_left_the_configuration_keeps_nothing_running_and_
         await daemon.pass_time(5 * HOUR)
         (job,) = await daemon.listed()
         assert (job.state, accepted(daemon)) == (State.PENDING, [])
-        assert daemon.engine.schedules.all_of(ROOT, None).schedules == []
+        assert (await daemon.engine.schedules.all_of(ROOT, None)).schedules == []
 
 
 async def test_a_configured_schedule_takes_over_a_name_of_the_daemons_own_user(tmp_path):

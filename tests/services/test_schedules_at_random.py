@@ -34,7 +34,7 @@ class Chaos:
         chance, clock = self.chance, daemon.clock
         assert isinstance(clock, FakeClock)
         schedules = daemon.engine.schedules
-        names = [one.id for one in schedules.all_of(ALICE, None).schedules]
+        names = [one.id for one in (await schedules.all_of(ALICE, None)).schedules]
         match chance.choice(["time", "time", "time", "step", "suspend", "trust", "put", "put", "run", "remove"]):
             case "time":
                 await daemon.pass_time(chance.choice([SECOND, MINUTE, 11 * MINUTE, 2 * HOUR, 5 * HOUR]))
@@ -74,7 +74,7 @@ class Chaos:
         jobs = await daemon.listed()
         keys = [job.key for job in jobs]
         assert len(keys) == len(set(keys)), "a slot was doubled"
-        shown = daemon.engine.schedules.all_of(ALICE, None).schedules
+        shown = (await daemon.engine.schedules.all_of(ALICE, None)).schedules
         assert len(jobs) == self.gone + sum(one.runs for one in shown)
         trusted = daemon.clock.trusted()
         for one in shown:

@@ -11,7 +11,7 @@ from kurir.domain.submission import ScheduleGiven
 
 async def list_schedules(call: Call) -> Answer:
     """The schedules that the peer may see."""
-    return answers.document(200, call.services.schedules.all_of(call.peer, call.asked(Whose).owner))
+    return answers.document(200, await call.services.schedules.all_of(call.peer, call.asked(Whose).owner))
 
 
 async def get_schedule(call: Call) -> Answer:

@@ -9,6 +9,7 @@ is decided by its policy for missed runs.
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 
@@ -34,6 +35,9 @@ FIRST_PAUSE = MINUTE
 """How soon a run is tried again that found no room, in milliseconds; each time twice as long."""
 
 LONGEST_PAUSE = HOUR
+PATIENCE = 5.0
+"""Seconds for which a question waits for the configuration's schedules to be written."""
+
 _BOOKING = "schedules"
 _PASSING = frozenset({"queue_full", "quota_exceeded", "disk_full", "storage_failing", "busy"})
 """Refusals whose reason may go away by itself."""
@@ -90,6 +94,7 @@ class Scheduler:
         self._seed = kept.seed
         self._news = asyncio.Event()
         self._adopted = False
+        self._current = asyncio.Event()
         self.changing = asyncio.Lock()
         """Held by whoever adds or removes schedules, so that memory follows the store in its order."""
         self.busy = True
@@ -113,7 +118,15 @@ class Scheduler:
     def read_again(self) -> None:
         """Another configuration, with other schedules of its own and other topics; or memory and store may differ."""
         self._adopted = False
+        self._current.clear()
         self._wake()
+
+    async def up_to_date(self) -> None:
+        """Until the schedules of the present configuration are known; a store that fails is not waited for long."""
+        if not self._current.is_set():
+            with suppress(TimeoutError):
+                async with asyncio.timeout(PATIENCE):
+                    await self._current.wait()
 
     def forgot(self, key: tuple[int, str]) -> None:
         """A schedule was removed."""
@@ -178,6 +191,8 @@ class Scheduler:
             before, self.standing = self.standing, {}
             for stored in found:
                 self.standing[stored.key] = self._begun(stored, before.get(stored.key))
+        if self._adopted:
+            self._current.set()
 
     async def _look(self, standing: Standing) -> None:
         """One schedule's turn. What it meets does not keep the others from theirs."""

@@ -77,11 +77,13 @@ class Schedules:
 
     async def get(self, peer: Peer, name: str, owner: int | None) -> ScheduleDocument:
         """One schedule with all that it says. Raises Refused `not_found`."""
+        await self._scheduler.up_to_date()
         standing = self._find(peer, name, owner)
         return self._document(standing, await self._given(standing))
 
-    def all_of(self, peer: Peer, owner: int | None) -> SchedulesDocument:
+    async def all_of(self, peer: Peer, owner: int | None) -> SchedulesDocument:
         """The schedules that the peer may see, those of the configuration first, then by owner and name."""
+        await self._scheduler.up_to_date()
         sees = peer.sees if owner is None else self._other(peer, owner)
         found = [one for one in self._scheduler.standing.values() if sees is None or one.stored.owner == sees]
         found.sort(key=lambda one: (not one.stored.configured, *one.stored.key))
@@ -104,6 +106,7 @@ class Schedules:
 
     async def run_now(self, peer: Peer, name: str, owner: int | None) -> Job:
         """Put a job of a schedule into the queue, whatever its clock and its last job say. It belongs to the owner."""
+        await self._scheduler.up_to_date()
         standing = self._find(peer, name, owner)
         stored = standing.stored
         job = job_of(await self._given(standing), name, self._gates.registry, None)
