@@ -101,8 +101,10 @@ def test_f4_a_client_that_is_refused_waits_for_the_operator_whose_new_secret_let
     daemon = make(to=srv.url)
     configured(daemon, token_server, "an-old-secret")
     with daemon:
-        job = daemon.client.submit("orders", {"n": 1})
-        daemon.wait_line("invalid_client")
+        with daemon.client.events(timeout=20) as events:
+            job = daemon.client.submit("orders", {"n": 1})
+            assert any(event.kind == "job.attempted" for event in events)  # and its outcome is recorded
+        assert daemon.wait_line("invalid_client")
         why = daemon.client.why(job.id)
         assert why["state"] == "pending"
         assert any("invalid_client" in block["detail"] for block in why["blocked_by"]), why

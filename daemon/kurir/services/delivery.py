@@ -266,8 +266,11 @@ class Delivery:
     def _result(self, job: Job, sent: Sent) -> Result | None:
         if sent.answer is None:
             return None
+        headers = tuple((str(n), v) for n, v in sent.answer.headers if n.lower() in KEPT_HEADERS)
+        if not self._exchange.may_tell(job.owner):
+            return Result(sent.answer.status, headers, sent.answer.body, sent.truncated)
         redact = partial(self._exchange.redact, job.owner)
-        headers = tuple((str(n), redact(v)) for n, v in sent.answer.headers if n.lower() in KEPT_HEADERS)
+        headers = tuple((n, redact(v)) for n, v in headers)
         body = redact(sent.answer.body.decode("latin-1"), cut=sent.truncated).encode("latin-1", "replace")
         return Result(sent.answer.status, headers, body, sent.truncated)
 

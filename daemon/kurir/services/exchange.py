@@ -102,6 +102,10 @@ class Exchange:
         self.ambiguous_below = 0
         """Jobs up to this id may have been sent although nothing says so (a power cut took the record)."""
 
+    def may_tell(self, owner: int) -> bool:
+        """Whether what is kept of an exchange of this owner's job could hold a secret at all."""
+        return self._world.secrets().known or self._world.own_secrets.known(owner)
+
     def redact(self, owner: int, text: str, *, cut: bool = False) -> str:
         """What is kept of an exchange of this owner's job: the text without secrets, configured or the owner's own.
 

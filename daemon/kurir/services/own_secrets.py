@@ -158,6 +158,10 @@ class OwnSecrets:
         """A header's text with the owner's values in place of references. Raises SecretUnusable."""
         return _REFERENCE.sub(lambda match: self._value(owner, origin, match[1]), text)
 
+    def known(self, owner: int) -> bool:
+        """Whether this user has, or had, any value to redact."""
+        return bool(self._redactions.get(owner))
+
     def redact(self, owner: int, text: str, *, cut: bool = False) -> str:
         """The text without any value that a secret of this user has or had. `cut`: it may end in the middle of one."""
         redaction = self._redactions.get(owner)

@@ -35,6 +35,10 @@ class Redaction:
         longest_first = sorted(names, key=len, reverse=True)
         self._known = re.compile("|".join(map(re.escape, longest_first))), names
 
+    def __bool__(self) -> bool:
+        """Whether there is anything to look for."""
+        return self._known is not None
+
     def redact(self, text: str, *, cut: bool = False) -> str:
         """The text without any value that is known. `cut`: it may end in the middle of one."""
         if self._known is None:

@@ -101,6 +101,11 @@ class Secrets:
         """Makes a value known that did not come from here (a token that was bought), so that it is redacted too."""
         self._redaction.learn(name, value)
 
+    @property
+    def known(self) -> bool:
+        """Whether there is any value to redact."""
+        return bool(self._redaction)
+
     def redact(self, text: str, *, cut: bool = False) -> str:
         """The text with {secret:NAME} in place of every value that is or was known, also escaped or in base64.
 
