@@ -300,3 +300,9 @@ async def test_dead_letters_are_retried_and_discarded_in_bulk_by_what_they_died_
             assert (again.attempts, again.charged) == (2, 0)
             keys = {r.header("Idempotency-Key") for r in srv.requests if r.body == b"alice"}
             assert len(keys) == 3
+
+
+async def test_an_outage_that_ends_while_the_daemon_stops_writes_nothing_to_a_closed_store(tmp_path):
+    async with running(tmp_path, registry()) as daemon:
+        await daemon.quiet()
+    daemon.engine.delivery.forgive("api")  # what the answer to an outcome asks for, if it comes that late

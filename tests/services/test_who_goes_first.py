@@ -1,4 +1,4 @@
-"""Who goes before whom: fifo inside of a key under priorities, ageing under a stream, and `why` names who stands before."""
+"""Who goes first: fifo inside of a key under priorities, ageing under a stream, and `why` names who stands before."""
 
 from __future__ import annotations
 

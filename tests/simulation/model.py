@@ -55,6 +55,8 @@ class Entry:
     wall_due: int | None
     expires: int | None
     most: int
+    needs: str | None  # what must hold while it is sent: a member of Model.lost, or nothing
+    fleeting: bool  # unwanted once a newer one stands in its line
     alive: int  # the last instant at which it was seen alive
     state: str = LIVE
     in_flight: bool = False
@@ -81,8 +83,13 @@ class Model:
     keeps_done: int
     keeps_dead: int
     jobs: dict[bytes, Entry] = field(default_factory=dict)
-    sent: dict[str, tuple[Entry, tuple[object, ...]]] = field(default_factory=dict)  # by key: whose it is, what it was
+    sent: dict[tuple[str, str], tuple[Entry, tuple[object, ...]]] = field(default_factory=dict)
+    """By destination and key: whose it is, and what it was."""
+    known: dict[tuple[object, ...], tuple[Entry, tuple[object, ...]]] = field(default_factory=dict)
+    """By owner, topic and the key that a program chose: the job that it stands for, and its content."""
     online: bool = True
+    lost: set[str] = field(default_factory=set)  # what some jobs need, and is not there
+    amid: bool = False  # jobs come in while attempts go out: of those nobody knows which was first
     paused: set[str] = field(default_factory=set)  # topics and destinations
     held: dict[str, int] = field(default_factory=dict)  # destinations that asked for a pause, until when
     asked: dict[str, int] = field(default_factory=dict)  # the same, since the last look
@@ -102,7 +109,12 @@ class Model:
     def may_be(self, entry: Entry, now: int) -> set[str]:
         """Every state that a job may be in now."""
         late = entry.state == LIVE and not entry.in_flight and entry.expires is not None and entry.expires <= now
-        return {entry.state} | entry.also | ({DEAD} if late else set())
+        unwanted = entry.state == LIVE and entry.fleeting and any(self._newer(entry))
+        return {entry.state} | entry.also | ({DEAD} if late else set()) | ({CANCELLED} if unwanted else set())
+
+    def _newer(self, entry: Entry) -> Iterator[Entry]:
+        """Jobs that came to stand behind it in its line."""
+        return (e for e in self.jobs.values() if e.number > entry.number and e.line == entry.line is not None)
 
     def kept_for_good(self, entry: Entry, now: int) -> bool:
         """Whether retention cannot have removed it yet, had it ended when it was last seen alive."""
@@ -133,13 +145,13 @@ class Model:
 
     # What it hears.
 
-    def begin(self, key: str, request: tuple[object, ...], now: int, wall: int) -> Entry:
+    def begin(self, destination: str, key: str, request: tuple[object, ...], now: int, wall: int) -> Entry:
         """An attempt reaches the server."""
-        owner = next((e for e in self.jobs.values() if e.key == key), None)
+        owner = next((e for e in self.jobs.values() if (e.destination, e.key) == (destination, key)), None)
         check(owner is not None, "only keys of today's requests go out", key)
         assert owner is not None
-        _, before = self.sent.setdefault(key, (owner, request))
-        check(before == request, "one key, one request", owner, before, request)
+        first, before = self.sent.setdefault((destination, key), (owner, request))
+        check(first is owner and before == request, "one key, one request", owner, first, before, request)
         check(request[-1] == owner.body, "the bytes are those that were accepted", owner, request)
         check(not owner.in_flight, "one attempt of a job at a time", owner)
         check(LIVE in self.may_be(owner, now), "what has ended is not sent", owner)
@@ -156,6 +168,9 @@ class Model:
         check(now >= owner.due, "nothing goes before its time", owner, owner.due, now)
         check(owner.wall_due is None or wall >= owner.wall_due, "nothing goes before its instant", owner)
         check(owner.expires is None or now < owner.expires, "nothing goes after its time", owner)
+        newer = next((e for e in self._newer(owner) if self.holds_line(e, now)), None)
+        check(not owner.fleeting or newer is None or self.amid, "what is unwanted is not sent", owner, newer)
+        check(owner.needs not in self.lost, "nothing goes without what it needs", owner, owner.needs)
         check(self.online, "nothing is tried without a network", owner)
         check(not {owner.topic, owner.destination} & self.paused, "nothing of what is paused is sent", owner)
         check(now >= self.held.get(owner.destination, 0), "a pause that was asked for is kept", owner)
@@ -219,6 +234,8 @@ class Model:
                 self.removed += 1
             else:
                 check((found == "leased") is entry.in_flight, "who is in flight is leased", entry, found)
+                lacks = entry.in_flight and entry.needs in self.lost
+                check(not lacks, "nothing goes on without what it needs", entry, entry.needs)
                 found = LIVE if found == "leased" else found
                 check(found in possible, "a job is what became of it", entry, found, possible)
             late = entry.expires is not None and entry.expires <= now and not entry.in_flight

@@ -36,7 +36,7 @@ def steps(seed: int, count: int) -> list[Step]:
 _WEIGHTS = {
     "submit": 40, "answer": 14, "answer_all": 3, "cancel": 5, "retry": 6, "edit": 7, "discard_all": 1, "retry_all": 1,
     "pause": 2, "resume": 4, "network": 3, "pass_time": 12, "step_wall": 2, "suspend": 1, "mood": 5, "flush": 1,
-    "crash": 2, "crash_amid": 3, "restart": 2,
+    "power": 2, "crash": 2, "crash_amid": 3, "restart": 2,
 }  # fmt: skip
 
 
@@ -70,6 +70,12 @@ def _submit(chance: random.Random) -> dict[str, object]:
         made["expires_in"] = chance.choice((1_000, 30_000, 600_000))
     if chance.random() < 0.1:
         made["max_attempts"] = chance.choice((1, 2))
+    if chance.random() < 0.15:
+        made["needs"] = chance.choice(({"network": "unmetered"}, {"power": "external"}))
+    if "ordering_key" in made and chance.random() < 0.2:
+        made["unless"] = {"newer_in_key": True}
+    if chance.random() < 0.1:
+        made["idempotency_key"] = f"i{chance.randrange(3)}"
     return made
 
 
@@ -109,7 +115,8 @@ _MAKE: dict[str, Callable[[random.Random], dict[str, object]]] = {
     "retry_all": lambda c: {"owner": c.choice((1000, 1001))},
     "pause": _gate,
     "resume": _gate,
-    "network": lambda c: {"up": c.random() < 0.6},
+    "network": lambda c: {"up": c.random() < 0.7, "metered": c.random() < 0.3},
+    "power": lambda c: {"plugged": c.random() < 0.6},
     "pass_time": lambda c: {"milliseconds": round(10 ** c.uniform(1, 6.3))},
     "step_wall": lambda c: {"milliseconds": c.choice((-3_600_000, -5_000, 5_000, 3_600_000))},
     "suspend": lambda c: {"milliseconds": c.choice((1_000, 600_000))},

@@ -12,6 +12,7 @@ import shutil
 import sqlite3
 from collections import Counter
 from contextlib import AsyncExitStack, suppress
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from types import MappingProxyType
@@ -21,6 +22,7 @@ from uuid import UUID
 
 import msgspec
 
+from kurir.domain.conditions import Metered, PowerFacts, Supply
 from kurir.domain.errors import Refused
 from kurir.domain.events import Event, JobChanged
 from kurir.domain.job import Place, State
@@ -161,7 +163,7 @@ class World:
         with mock.patch("random.Random", return_value=chance):  # backoff and spreads are of the seed too
             life = running(place, self._config, clock=self.clock, grace=0.0, spread=3 * SECOND, sender=self.script)
             self.daemon: Running = await self._stack.enter_async_context(life)
-        self.daemon.report(ONLINE if self.model.online else OFFLINE)
+        self._report()
         self.daemon.engine._outside.events.subscribe(self._heard, JobChanged)
         self._rows = sqlite3.connect(f"file:{place / FILE}?mode=ro", uri=True)
         self._stack.callback(self._rows.close)
@@ -237,7 +239,8 @@ class World:
         key = next(value for name, value in request.headers if name == "Idempotency-Key")
         kind = next((value for name, value in request.headers if name == "Content-Type"), None)
         said = (request.method, request.url, kind, request.body)
-        entry = self.model.begin(key, said, self.clock.now(), self.clock.wall())
+        host = request.url.removeprefix("https://").partition(".")[0]
+        entry = self.model.begin(host, key, said, self.clock.now(), self.clock.wall())
         weights = WEIGHTS[self._moods[entry.destination]]
         chance = random.Random(f"{entry.salt} {entry.attempts} {entry.failures}")
         return entry, chance.choices(list(weights), list(weights.values()))[0]
@@ -265,19 +268,32 @@ class World:
     async def _submit(self, said: dict[str, Any]) -> None:
         model, now = self.model, self.clock.now()
         topic, owner = self._config.topics[said["topic"]], said["owner"]
-        body = f"{said['salt']}-{len(self._offered)}".encode()
+        chosen = said.get("idempotency_key")
+        body = f"{said['salt']}-{len(self._offered)}".encode() if chosen is None else b"again %d" % (said["salt"] % 2)
         self._offered[body] = said
         unique = said.get("unique")
         holder = model.holder((owner, topic.name, unique["key"])) if unique else None
         parents = self._parents(said)
-        plain = ("ordering_key", "path", "priority", "unique", "max_attempts")
+        plain = ("ordering_key", "path", "priority", "unique", "max_attempts", "needs", "unless", "idempotency_key")
         members = {name: said[name] for name in plain if name in said}
         members |= {name: f"{said[name]}ms" for name in ("delay", "expires_in") if name in said}
         if parents:
             members["after"] = [str(_uuid(parent.uid)) for parent in parents]
         if "not_before" in said:
             members["not_before"] = _instant(self.clock.wall() + said["not_before"])
-        receipt = await self.daemon.submit(PEERS[owner], topic=topic.name, body=body, **members)
+        mark, content = (owner, topic.name, chosen), (body, said.get("path"))
+        earlier = model.known.get(mark)
+        try:
+            receipt = await self.daemon.submit(PEERS[owner], topic=topic.name, body=body, **members)
+        except Refused as refusal:
+            reused = earlier is not None and earlier[1] != content and refusal.code == "idempotency_key_reused"
+            check(reused, "a submit is refused for a reason", said, refusal)
+            return
+        if earlier is not None:
+            check(earlier[1] == content, "a key stands for one content", earlier[0], content)
+            repeated = receipt.uid == earlier[0].uid and receipt.how.value in ("duplicate", "remembered")
+            check(repeated, "a repeated submit finds the first job", earlier[0], receipt)
+            return
         if unique and unique["policy"] == "keep" and holder is not None:
             check((receipt.how.value, receipt.uid) == ("kept", holder.uid), "a live holder is kept", holder, receipt)
             return
@@ -290,6 +306,8 @@ class World:
             if (replaced or collapsed) and not other.in_flight:
                 other.state = CANCELLED
         model.jobs[entry.uid] = entry
+        if chosen is not None:
+            model.known[mark] = entry, content
 
     def _entry(
         self, said: dict[str, Any], body: bytes, parents: list[Entry], uid: bytes, number: int, key: str, now: int
@@ -305,7 +323,8 @@ class World:
             parents=tuple(parents), blocks=topic.on_dead is OnDead.BLOCK, body=body, key=key, salt=said["salt"],
             accepted_at=now, due=now + said.get("delay", 0), wall_due=wall + said["not_before"] if waits else None,
             expires=now + said["expires_in"] if "expires_in" in said else None,
-            most=said.get("max_attempts", RETRY.max_attempts), alive=now,
+            most=said.get("max_attempts", RETRY.max_attempts), alive=now, fleeting="unless" in said,
+            needs=next(iter(said.get("needs", {}).values()), None),
         )  # fmt: skip
 
     def _line(self, said: dict[str, Any], target: str | None) -> tuple[object, ...] | None:
@@ -411,9 +430,22 @@ class World:
 
     # What happens to the device.
 
-    async def network(self, up: bool) -> None:
+    async def network(self, up: bool, metered: bool) -> None:
         self.model.online = up
-        self.daemon.report(ONLINE if up else OFFLINE)
+        (self.model.lost.add if metered else self.model.lost.discard)("unmetered")
+        self._report()
+
+    async def power(self, plugged: bool) -> None:
+        (self.model.lost.discard if plugged else self.model.lost.add)("external")
+        self._report()
+
+    def _report(self) -> None:
+        """What the watchers of network and power would say."""
+        lost = self.model.lost
+        supply = Supply.BATTERY if "external" in lost else Supply.EXTERNAL
+        self.daemon.engine.network.report_power(PowerFacts(supply=supply, percent=80))
+        online = replace(ONLINE, metered=Metered.YES if "unmetered" in lost else Metered.NO)
+        self.daemon.report(online if self.model.online else OFFLINE)
 
     async def pass_time(self, milliseconds: int) -> None:
         end = self.clock.now() + milliseconds
@@ -444,11 +476,13 @@ class World:
     async def crash_amid(self, boot: bool, turns: int, new: int, answer: str) -> None:
         """The same while jobs come in and attempts end: nobody knows what of that is on the disk."""
         said = {"topic": ("plain", "keyed")[new % 2], "owner": ALICE.uid, "salt": new, "ordering_key": "k0"}
+        self.model.amid = True
         tasks = [asyncio.create_task(self._submit(dict(said))) for _ in range(new)]
         await self.answer_all(answer)
         for _ in range(turns):
             await asyncio.sleep(0)
         image = self.daemon.image(self._folder / str(self._lives))
+        self.model.amid = False
         await self._die(*tasks)
         await self._rise(image, boot)
 
@@ -461,7 +495,11 @@ class World:
             if isinstance(outcome, Broken):
                 raise outcome
         old = self.daemon.folder
-        await self.close()
+        try:
+            await self.close()
+        finally:
+            if self.broken is not None:
+                raise self.broken
         shutil.rmtree(old)
 
     async def _rise(self, image: Path, boot: bool) -> None:
@@ -499,7 +537,8 @@ class World:
     async def finish(self) -> None:
         """Everything is open again: whoever may go ends, and once a person has looked at the others, they too."""
         self._moods = dict.fromkeys(self._moods, "calm")
-        await self.network(up=True)
+        await self.network(up=True, metered=False)
+        await self.power(plugged=True)
         for kind, names in (("topic", self._config.topics), ("destination", ("a", "b"))):
             for name in names:
                 if name in self.model.paused:

@@ -249,6 +249,8 @@ class Delivery:
 
     def forgive(self, destination: str) -> None:
         """The destination answers again: jobs that back off because it was down go now, in small steps."""
+        if self._over:
+            return  # the store may be closed already; after a start the first answer forgives as well
         now = Now(self._clock.now(), self._clock.wall())
 
         def forgiven(result: tuple[set[int], int]) -> None:
