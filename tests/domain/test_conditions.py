@@ -30,7 +30,7 @@ from kurir.domain.conditions import (
     reachability,
 )
 from kurir.domain.hours import MINUTES_OF_DAY, Hours
-from kurir.domain.network import dearer, remembering
+from kurir.domain.network import dearer, doubtful, remembering
 from kurir.domain.policy import Needs
 
 CABLE = Link(id="Wired connection 1", type="802-3-ethernet", interface="eth0")
@@ -201,6 +201,24 @@ def test_the_same_way_out_costs_what_it_cost_when_networkmanager_has_stopped() -
     elsewhere = replace(stopped, kernel=KernelFacts(routes=("eth1 via 10.1.0.1",)))
     assert remembering(known, elsewhere) == elsewhere, "another network, of which nobody has said anything"
     assert remembering(known, network(CABLE, metered=Metered.NO, kernel=ROUTED)).metered is Metered.NO
+
+
+def moved(before: KernelFacts | None, now: KernelFacts) -> bool:
+    facts = network(CABLE, metered=Metered.NO)
+    return doubtful(replace(facts, kernel=before), replace(facts, kernel=now))
+
+
+def test_networkmanagers_word_is_doubted_when_the_kernel_has_taken_another_way_since() -> None:
+    here = KernelFacts(routes=("eth0 via 10.0.0.1 from 10.0.0.2",))
+    assert moved(here, KernelFacts(routes=("eth0 via 10.9.0.1 from 10.9.0.2",)))
+    assert moved(KernelFacts(), here), "a link that was lost, perhaps for another one"
+    assert moved(None, here)
+    assert not moved(here, here)
+    assert not moved(here, KernelFacts(routes=("eth0 via 10.0.0.1 from 10.0.0.3", "eth0 via fe80::1"))), "an address"
+    assert not moved(here, KernelFacts()), "nothing can be sent at all"
+    said = network(CABLE, metered=Metered.NO, kernel=here)
+    assert not doubtful(NetworkFacts(kernel=KernelFacts()), said), "it speaks of this way already"
+    assert doubtful(NetworkFacts(kernel=here), network(None, state=State.DISCONNECTED, kernel=here))
 
 
 @pytest.mark.parametrize(

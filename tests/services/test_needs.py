@@ -13,7 +13,7 @@ from msgspec import structs
 from kurir.domain.conditions import Metered, PowerFacts, Supply
 from kurir.domain.events import AttemptEnded, NetworkChanged
 from kurir.domain.job import Reason, State
-from kurir.domain.network import Link
+from kurir.domain.network import KernelFacts, Link
 from kurir.domain.policy import HOUR, MINUTE
 from kurir.domain.roaming import Modem, ModemFacts, Registration
 from kurir.system.http import HttpSender
@@ -176,3 +176,44 @@ async def test_what_the_network_costs_and_where_it_is_are_news(tmp_path: Any, na
         daemon.engine.network.report_modems(HOME)
         told = [(news.metered, news.detail.endswith(", roaming")) for news in daemon.of(NetworkChanged)]
         assert told == [(False, False), (True, False), (True, True), (True, False)]
+
+
+async def test_when_the_way_out_changes_networkmanagers_word_on_it_is_waited_for_but_not_for_ever(
+    tmp_path: Any, names: Any
+) -> None:
+    old = KernelFacts(routes=("wlan0 via 192.0.2.1",), addresses=("wlan0 192.0.2.7",))
+    new = KernelFacts(routes=("wwan0 via 198.51.100.1",), addresses=("wwan0 198.51.100.7",))
+    here = replace(ONLINE, metered=Metered.NO, kernel=old)
+    async with (
+        Server() as srv,
+        running(tmp_path, registry(url=far(srv)), clock=FakeClock(), sender=Unbound()) as daemon,
+    ):
+        daemon.report(here)
+        await daemon.accept(body=b"1", needs={"network": "unmetered"})
+        await daemon.ended(1)
+        daemon.report(replace(here, kernel=new))  # the kernel is sooner
+        await daemon.accept(body=b"2", needs={"network": "unmetered"})
+        await daemon.accept(body=b"3")
+        await daemon.ended(2)
+        assert [request.body for request in srv.requests] == [b"1", b"3"]
+        daemon.report(replace(MOBILE, metered=Metered.YES, kernel=new))
+        await daemon.pass_time(HOUR)
+        assert len(srv.requests) == 2
+        daemon.report(here)
+        await daemon.ended(3)
+        elsewhere = replace(old, routes=("wlan0 via 203.0.113.1",))
+        daemon.report(replace(here, kernel=elsewhere))  # the same card, in another network
+        await daemon.accept(body=b"hotspot", needs={"network": "unmetered"})
+        await daemon.pass_time(1_000)
+        assert len(srv.requests) == 3
+        daemon.report(replace(METERED, kernel=elsewhere))
+        await daemon.pass_time(HOUR)
+        assert len(srv.requests) == 3
+        daemon.report(here)
+        await daemon.ended(4)
+        daemon.report(replace(here, kernel=replace(new, routes=("eth7 via 198.51.100.1",))))  # one that others manage
+        await daemon.accept(body=b"4", needs={"network": "unmetered"})
+        await daemon.pass_time(4_999)
+        assert len(srv.requests) == 4
+        await daemon.pass_time(1)
+        assert len(srv.requests) == 5

@@ -91,6 +91,11 @@ class KernelFacts:
         return self.routes[0].partition(" ")[0] if self.routes else ""
 
     @property
+    def gateway(self) -> str:
+        """The way to the Internet without our own address on it, which may change while the network stays."""
+        return self.routes[0].partition(" from ")[0] if self.routes else ""
+
+    @property
     def interfaces(self) -> frozenset[str]:
         """The interfaces that have an address."""
         return frozenset(address.partition(" ")[0] for address in self.addresses)
@@ -154,6 +159,34 @@ def unsettled(facts: NetworkFacts) -> bool:
     """Whether what the network costs is about to be known: the kernel has routes before NetworkManager has a word."""
     connecting = facts.source == "networkmanager" and facts.primary is None and facts.state in _BETWEEN
     return facts.awaited or connecting
+
+
+def agreed(facts: NetworkFacts) -> bool:
+    """Whether NetworkManager speaks of the way that the kernel takes, and says what it costs."""
+    way = facts.kernel.way if facts.kernel is not None else ""
+    known = {link.interface for link in facts.links if link.vpn} | (
+        {facts.primary.interface} if facts.primary else set()
+    )
+    return not way or (way in known and facts.metered is not Metered.UNKNOWN)
+
+
+def same_words(one: NetworkFacts, other: NetworkFacts) -> bool:
+    """Whether NetworkManager says the same in both."""
+
+    def words(facts: NetworkFacts) -> tuple[object, ...]:
+        return facts.source, facts.state, facts.connectivity, facts.metered, facts.primary, facts.links
+
+    return words(one) == words(other)
+
+
+def doubtful(before: NetworkFacts, now: NetworkFacts) -> bool:
+    """Whether NetworkManager's word may be older than the way that packets take now: the kernel acts first."""
+    if now.source != "networkmanager" or now.kernel is None or not now.kernel.way:
+        return False
+    moved = before.kernel is None or before.kernel.gateway != now.kernel.gateway
+    if moved and same_words(before, now):
+        return True
+    return not agreed(now) and (moved or before.source != now.source)
 
 
 def remembering(before: NetworkFacts, now: NetworkFacts) -> NetworkFacts:

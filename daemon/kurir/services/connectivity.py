@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from kurir.domain.conditions import Conditions, Connectivity, NetworkFacts, Reach, State, costs_data, reachability
 from kurir.domain.events import Emit, NetworkChanged
-from kurir.domain.network import Roaming, remembering
+from kurir.domain.network import Roaming, agreed, doubtful, remembering, same_words
 from kurir.domain.policy import SECOND
 from kurir.domain.power import PowerFacts
 from kurir.domain.roaming import ModemFacts, roaming_on
@@ -25,7 +25,11 @@ ASK_EVERY = 5 * SECOND
 WAKING = 15 * SECOND
 """How long after a resume the network is given to come back before anything is tried, in milliseconds."""
 
+SETTLING = 5 * SECOND
+"""How long NetworkManager is given to say what a new way out costs, in milliseconds."""
+
 _BOOKING = "resume"
+_SETTLING = "settling"
 _GOES = (Reach.TRY, Reach.ONLINE)
 _SHORT = (Connectivity.LIMITED, Connectivity.NONE)  # packets do not get as far as the Internet
 
@@ -45,6 +49,7 @@ class NetworkWatch:
         self._asked_at = -ASK_EVERY
         self._asking: asyncio.Task[Connectivity] | None = None
         self._modems = ModemFacts()
+        self._doubted = False
         self.check: Callable[[], Awaitable[Connectivity]] | None = None
         self.changed: Callable[[], None] = lambda: None
         self.reconnected: Callable[[], None] = lambda: None
@@ -62,7 +67,7 @@ class NetworkWatch:
     def report(self, facts: NetworkFacts) -> None:
         """What a watcher of the network found out."""
         before, cost = self._conditions.network, costs_data(self._conditions)[0]
-        facts = roaming_on(remembering(before, facts), self._modems)
+        facts = roaming_on(self._settle(before, remembering(before, facts)), self._modems)
         self._conditions = replace(self._conditions, network=facts)
         was, now = reachability(before), reachability(facts)
         first, self._known = not self._known, True
@@ -78,6 +83,22 @@ class NetworkWatch:
         dearer = costs_data(self._conditions)[0] is not cost
         if first or was is not now or before.connectivity is not facts.connectivity or dearer:
             self._tell(facts, now)
+        self.changed()
+
+    def _settle(self, before: NetworkFacts, facts: NetworkFacts) -> NetworkFacts:
+        """For a moment after the way out has changed NetworkManager's word on it is still to come."""
+        if doubtful(before, facts):
+            self._doubted = True
+            self._agenda.book(_SETTLING, self._agenda.now() + SETTLING, self._believe)
+        elif facts.source != "networkmanager" or (agreed(facts) and not same_words(before, facts)):
+            self._doubted = False
+            self._agenda.cancel(_SETTLING)
+        return replace(facts, awaited=True) if self._doubted else facts
+
+    def _believe(self) -> None:
+        """It had its time: the interface is one that others manage."""
+        self._doubted = False
+        self._conditions = replace(self._conditions, network=replace(self._conditions.network, awaited=False))
         self.changed()
 
     def report_power(self, facts: PowerFacts) -> None:
