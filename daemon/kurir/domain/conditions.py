@@ -210,12 +210,12 @@ def _power_block(need: str, conditions: Conditions) -> Block | None:
     power = conditions.power
     if need == "any":
         return None
-    if power.awaited:
-        why = f": {power.detail}" if power.detail else ""
-        return Block("power", f"needs {_POWER_WORDS[need]}; what feeds the device is not known{why}")
     charge = "" if power.percent is None else f" ({power.percent} %)"
     if need == "external" and power.supply is Supply.BATTERY:
         return Block("power", f"needs external power; the device runs on battery{charge}")
+    if power.awaited:
+        why = f": {power.detail}" if power.detail else ""
+        return Block("power", f"needs {_POWER_WORDS[need]}; what feeds the device is not known{why}")
     if need == "not_low" and power.low(conditions.low_battery):
         if power.percent is not None and power.percent <= conditions.low_battery:
             return Block("power", f"needs more than {conditions.low_battery} % of battery{charge}")
