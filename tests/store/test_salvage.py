@@ -15,7 +15,7 @@ from kurir.domain.errors import DiskFull, StateDirectoryError, StoreCorrupt
 from kurir.domain.job import BodyKind, ErrorKind, Job, Place, State
 from kurir.domain.policy import Limits
 from kurir.domain.schedule import Rule
-from kurir.store import bodies, look, schedules
+from kurir.store import amend, bodies, look, schedules
 from kurir.store.database import fault_of
 from kurir.store.insert import Remembered, Repeated, insert
 from kurir.store.salvage import REASON, SalvageReport, finish_interrupted, salvage, visibly_damaged
@@ -282,6 +282,24 @@ def test_lines_and_successions_that_are_whole_stay(tmp_path: Path) -> None:
         store.settle(job)
     assert store.place(child.id) is Place.READY
     assert store.place(head.id) is Place.DONE
+    store.close()
+
+
+def test_a_dead_job_still_comes_after_the_parents_that_are_left(tmp_path: Path) -> None:
+    store = open_store(tmp_path)
+    parent, lost = store.add(), store.add()
+    child = store.add(after=(parent.uid, lost.uid), expires_at=50)
+    orphan = store.add(after=(lost.uid,), expires_at=50)
+    store.write(lambda tx: amend.expire(tx, at(60), 0))
+    store.sql("DELETE FROM jobs WHERE id = ?", lost.id)
+    store.close()
+    store = reopened(tmp_path, salvage(tmp_path, at(99)))
+    for job, place in ((child, Place.BLOCKED), (orphan, Place.READY)):
+        store.write(lambda tx, job=job: amend.retry(tx, store.job(job.id), store.catalog, at(99)))
+        assert store.place(job.id) is place
+    [leased] = [job for job in store.claim(5) if job.id == parent.id]
+    store.settle(leased, now=99)
+    assert store.place(child.id) is Place.READY
     store.close()
 
 
