@@ -89,6 +89,7 @@ class Model:
     """By owner, topic and the key that a program chose: the job that it stands for, and its content."""
     online: bool = True
     lost: set[str] = field(default_factory=set)  # what some jobs need, and is not there
+    at_rest: bool = False  # everything has just been looked at, and nothing goes on
     amid: bool = False  # jobs come in while attempts go out: of those nobody knows which was first
     paused: set[str] = field(default_factory=set)  # topics and destinations
     held: dict[str, int] = field(default_factory=dict)  # destinations that asked for a pause, until when
@@ -107,7 +108,9 @@ class Model:
         return next((e for e in self.alive() if unique is not None and e.unique == unique), None)
 
     def may_be(self, entry: Entry, now: int) -> set[str]:
-        """Every state that a job may be in now."""
+        """Every state that a job may be in now. At rest it is in the one in which it was seen."""
+        if self.at_rest:
+            return {entry.state}
         late = entry.state == LIVE and not entry.in_flight and entry.expires is not None and entry.expires <= now
         unwanted = entry.state == LIVE and entry.fleeting and any(self._newer(entry))
         return {entry.state} | entry.also | ({DEAD} if late else set()) | ({CANCELLED} if unwanted else set())

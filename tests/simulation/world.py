@@ -11,6 +11,7 @@ import random
 import shutil
 import sqlite3
 from collections import Counter
+from collections.abc import Callable
 from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -550,19 +551,22 @@ class World:
             await self.discard_all(owner)
         await self._until(lambda: not any(self.model.alive()))
 
-    async def _until(self, holds: Any) -> None:
+    async def _until(self, holds: Callable[[], bool]) -> None:
         end = self.clock.now() + LONGEST
         while True:
             await self.answer_all("200")
             await self.rest()
             self.look()
-            if holds():
-                return
             due = self.clock.next_alarm
+            self.model.at_rest = True
+            if holds():
+                break
             left = [f"{e} held by {self.model.held_by(e, self.clock.now())}" for e in self.model.alive()]
             check(due is not None and due <= end, "nothing starves", *left[:5])
             assert due is not None
+            self.model.at_rest = False
             self.clock.advance_to(max(due, self.clock.now()))
+        self.model.at_rest = False
 
     def _only_held(self) -> bool:
         """Whether each job that is left stands behind one that needs a person, if not directly."""
