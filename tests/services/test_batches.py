@@ -77,3 +77,12 @@ async def test_lines_that_differ_in_their_payload_alone_are_jobs_of_their_own(tm
             lambda conn: conn.execute("SELECT body FROM bodies ORDER BY job").fetchall()
         )
         assert [body for (body,) in stored] == payloads
+
+
+async def test_a_line_with_two_payloads_is_refused_also_behind_one_that_has_the_first_of_them(tmp_path):
+    lines = [b'{"topic":"orders","body_text":"x"}', b'{"topic":"orders","body_text":"x","payload":1}']
+    async with running(tmp_path, registry()) as daemon:
+        accepted, refused = await daemon.engine.intake.submit_lines(ALICE, lines, atomic=False)
+        assert accepted.job.size == 1
+        assert isinstance(refused, Refused)
+        assert refused.field == "payload"

@@ -144,7 +144,8 @@ class Twins:
 
     def first(self, said: Submission, prepared: tuple[NewJob, Room]) -> tuple[NewJob, Room]:
         """Remember what became of a line, as far as its payload did not decide it."""
-        if prepared[0].body_kind is BodyKind.INLINE and prepared[0].content_digest is None:
+        new, _ = prepared
+        if said.payload is not UNSET and new.body_kind is BodyKind.INLINE and new.content_digest is None:
             self._said, self._prepared = structs.replace(said, payload=UNSET), prepared
         return prepared
 
