@@ -13,8 +13,10 @@ from kurir.domain.job import Reason, State
 from kurir.domain.policy import Ordering
 from kurir.domain.submission import Unique, Unless
 from kurir.services import owners as module
+from kurir.services.intake import How
 from kurir.store import bodies, ledger, owners
 from support.clock import FakeClock
+from support.consumer import lease, submit, thumbs
 from support.engine import ALICE, BOB, ROOT, registry, running
 from support.server import Hang, Reply, Server
 
@@ -204,3 +206,16 @@ async def test_what_is_done_moves_before_what_it_may_make_unwanted(tmp_path: Pat
         await daemon.ended(2)
         assert daemon.endings()[1].reason is Reason.UNWANTED
         assert [request.body for request in srv.requests] == [b"first"]
+
+
+async def test_a_job_that_stays_with_its_owner_keeps_the_key_that_it_answers_to(tmp_path: Path) -> None:
+    async with running(tmp_path, thumbs(), clock=FakeClock()) as daemon:
+        held = await submit(daemon, ALICE, body=b"x", idempotency_key="k")
+        await lease(daemon, ALICE)
+        move = daemon.engine.owners.move
+        done = await move(ALICE.uid, BOB.uid, dry_run=False)
+        assert (done.count, done.kept_jobs) == (0, [held.public_id])
+        again = await daemon.submit(ALICE, topic="thumbs", body=b"x", idempotency_key="k")
+        assert (again.how, again.uid) == (How.DUPLICATE, held.uid)
+        theirs = await daemon.submit(BOB, topic="thumbs", body=b"y", idempotency_key="k")
+        assert theirs.how is How.CREATED

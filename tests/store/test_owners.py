@@ -181,16 +181,17 @@ def test_ended_jobs_and_remembered_keys_are_found_piece_by_piece_and_moved(
     assert found == [jobs[0].id, jobs[2].id, jobs[4].id]
     assert store.write(lambda tx: owners.move_ended(tx, SOURCE, TARGET, found)) == 3
     store.check_books()
-    store.sql("UPDATE keys SET owner = ? WHERE key = 'k0'", SOURCE)
+    store.sql("UPDATE keys SET owner = ?, state = 5 WHERE key IN ('k0', 'k2')", SOURCE)
+    store.sql("UPDATE keys SET owner = ?, state = NULL WHERE key = 'k4'", SOURCE)  # its job stayed
     keys: list[tuple[str, int, str]] = []
     position: tuple[str, int, str] | None = ("", -1, "")
     while position is not None:
         some = owners.keys(store.conn, SOURCE, position)
         keys += some.keys
         position = some.after
-    assert keys == [("k0", SOURCE, "orders")]
+    assert keys == [("k0", SOURCE, "orders"), ("k2", SOURCE, "orders")]
     store.write(lambda tx: owners.move_keys(tx, keys, TARGET))
-    assert store.sql("SELECT count(*) FROM keys WHERE owner = ?", TARGET) == [(4,)]
+    assert store.sql("SELECT count(*) FROM keys WHERE owner = ?", TARGET) == [(3,)]
 
 
 @pytest.mark.parametrize("seed", range(8))

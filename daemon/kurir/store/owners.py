@@ -182,7 +182,7 @@ def ended(conn: sqlite3.Connection, owner: int, place: Place, after: tuple[int, 
 
 @dataclass(frozen=True, slots=True)
 class KeyPiece:
-    """A user's remembered keys among some of everybody's."""
+    """A user's keys of jobs that are gone, among some of everybody's."""
 
     keys: tuple[tuple[str, int, str], ...]
     after: tuple[str, int, str] | None
@@ -191,7 +191,9 @@ class KeyPiece:
 def keys(conn: sqlite3.Connection, owner: int, after: tuple[str, int, str]) -> KeyPiece:
     """Look for a user's remembered keys."""
     rows = conn.execute(_SQL["keys"], (*after, SCANNED)).fetchall()
-    return KeyPiece(tuple(row for row in rows if row[1] == owner), rows[-1] if len(rows) == SCANNED else None)
+    # One whose job is still there goes with that job, or stays with it.
+    found = tuple(row[:3] for row in rows if row[1] == owner and row[3] is not None)
+    return KeyPiece(found, rows[-1][:3] if len(rows) == SCANNED else None)
 
 
 def _job(tx: Tx, id_: int) -> Job | None:

@@ -12,8 +12,8 @@ SELECT id, owner, ended_at FROM jobs INDEXED BY jobs_ended WHERE state = ?1 AND 
 ORDER BY ended_at, id LIMIT ?4;
 
 -- name: keys
--- Remembered keys, whoever they belong to, from one on.
-SELECT key, owner, topic FROM keys WHERE (key, owner, topic) > (?1, ?2, ?3) ORDER BY key, owner, topic LIMIT ?4;
+-- Keys, whoever they belong to, from one on: `state` says that the job is gone.
+SELECT key, owner, topic, state FROM keys WHERE (key, owner, topic) > (?1, ?2, ?3) ORDER BY key, owner, topic LIMIT ?4;
 
 -- name: holder
 -- A live job that holds a unique key.
