@@ -15,7 +15,7 @@ from kurir.domain.errors import DiskFull, StateDirectoryError, StoreCorrupt
 from kurir.domain.job import BodyKind, ErrorKind, Job, Place, State
 from kurir.domain.policy import Limits
 from kurir.domain.schedule import Rule
-from kurir.store import amend, bodies, look, schedules
+from kurir.store import amend, bodies, look, owners, schedules
 from kurir.store.database import fault_of
 from kurir.store.insert import Remembered, Repeated, insert
 from kurir.store.salvage import REASON, SalvageReport, finish_interrupted, salvage, visibly_damaged
@@ -467,3 +467,18 @@ def test_schedules_are_carried_over_and_stand_where_they_stood(tmp_path: Path) -
     assert store.write(schedules.read) == before
     assert schedules.said(store.conn, 1000, "b") == b'{"topic":"orders","payload":{"n":"b"}}'
     store.close()
+
+
+def test_imported_jobs_that_went_to_another_owner_are_not_taken_for_lost(tmp_path: Path) -> None:
+    store = open_store(tmp_path)
+    job = store.add(owner=1000)
+    store.sql("UPDATE tally SET kind = 'imported' WHERE kind = 'accepted'")
+    store.close()
+    store = open_store(tmp_path)
+    move = owners.Move(1000, 1001, job.id)
+    store.write(lambda tx: owners.move_step(tx, move, store.catalog, lambda job: None, at(5)))
+    store.check_books()
+    store.close()
+    report = salvage(tmp_path, at(99))
+    assert (report.kept, report.lost) == (1, 0)
+    reopened(tmp_path, report).close()

@@ -235,7 +235,7 @@ class Transplant:
             if [type(v) for v in (topic, owner, kind, jobs, size)] == [str, int, str, int, int] and (
                 kind in _KINDS or kind.startswith(DROPPED)
             ):
-                known = self._books.get((topic, owner, kind), (0, 0))
+                known = self._books.get((topic, owner, kind), (jobs, size))  # below 0 where imported jobs were moved
                 self._books[topic, owner, kind] = max(known, (jobs, size))
 
     def _balance(self) -> tuple[int, int]:
