@@ -13,7 +13,7 @@ from kurir.domain.consumption import LONGEST_LEASE
 from kurir.domain.errors import DiskFull, Refused
 from kurir.domain.events import AttemptEnded, JobChanged, JobClaimed, JobProgress, LeaseLost
 from kurir.domain.job import ErrorKind, Job, Place, State
-from kurir.domain.policy import Limits, Needs, OnDead, Ordering, Pick
+from kurir.domain.policy import Budget, Limits, Needs, OnDead, Ordering, Pick
 from kurir.domain.submission import Edit
 from kurir.services.consumers import most_waiting
 from kurir.services.inspector import Inspector
@@ -22,7 +22,7 @@ from kurir.services.why import Explainer
 from kurir.store import leases
 from support.clock import FakeClock
 from support.consumer import EXACT, LEASE, ask, lease, submit, thumbs
-from support.engine import ALICE, BOB, OFFLINE, ONLINE, PORTAL, ROOT, WIFI, Running, running
+from support.engine import ALICE, BOB, OFFLINE, ONLINE, PORTAL, ROOT, WIFI, Running, registry, running
 from support.server import Hang, Server
 
 
@@ -735,3 +735,35 @@ async def test_an_answer_holds_no_more_than_keeps_the_store_free_for_others(tmp_
         lines = [b'{"topic": "thumbs", "payload": %d}' % n for n in range(AT_ONCE + 10)]
         await daemon.engine.intake.submit_lines(ALICE, lines, atomic=True)
         assert [len(await lease(daemon, most=1_000)) for _ in range(3)] == [AT_ONCE, 10, 0]
+
+
+async def test_leases_of_a_topic_that_was_sent_before_set_nothing_aside_of_its_destinations_budget(
+    tmp_path: Path,
+) -> None:
+    api = {"budget": Budget(bytes=100_000, on="any")}
+    async with running(tmp_path, registry(destination=api), clock=FakeClock()) as daemon:
+        daemon.engine.dispatcher.pause()
+        await daemon.accept(body=b"x" * 5_000)
+        local = registry(destination=api, local=True)
+        daemon.engine.adopt(local, daemon.engine.network.conditions(), daemon.engine._secrets(), 0)
+        (lent,) = await daemon.engine.consumers.ask(ALICE, "orders", 1, None, patient=False).future
+        assert daemon.engine.budgets._aside == {}
+        daemon.engine.adopt(registry(destination=api), daemon.engine.network.conditions(), daemon.engine._secrets(), 0)
+        await daemon.engine.consumers.ack(ALICE, lent.token)
+        assert daemon.engine.gates.topics["orders"].in_flight == 0
+
+
+async def test_a_lease_that_outlives_a_restart_counts_for_its_topic_also_where_that_is_sent_now(tmp_path: Path) -> None:
+    async with Server() as srv:
+        srv.answer(Hang())
+        (tmp_path / "before").mkdir()
+        async with running(tmp_path / "before", registry(local=True), clock=FakeClock()) as daemon:
+            await daemon.accept(body=b"with a consumer")
+            (lent,) = await daemon.engine.consumers.ask(ALICE, "orders", 1, None, patient=False).future
+            await daemon.accept(body=b"sent")
+            image = daemon.image(tmp_path / "killed")
+        async with running(image, registry(url=srv.url), clock=FakeClock()) as daemon:
+            await srv.wait_requests(1)
+            assert daemon.engine.gates.topics["orders"].in_flight == 2
+            await daemon.engine.consumers.ack(ALICE, lent.token)
+            assert daemon.engine.gates.topics["orders"].in_flight == 1

@@ -99,7 +99,7 @@ class Budgets:
         if not self._limited and not self._running:
             return
         match event:
-            case JobClaimed(job) if job.destination in self._limited:
+            case JobClaimed(job) if job.destination in self._limited and not job.with_consumer:
                 destination = self._limited[job.destination]
                 self._running[job.id] = _Running(job.destination, job.cost, self._counts(destination))
                 self._aside[job.destination] = self._aside.get(job.destination, 0) + job.cost

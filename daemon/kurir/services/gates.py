@@ -150,8 +150,8 @@ class Gates:
                 bucket.take(now)
 
     def lent(self, lane: Lane) -> None:
-        """A consumer has a job of this lane."""
-        topic = self.registry.local_topic(lane)
+        """A consumer has a job of this lane; its topic may be sent by now."""
+        topic = self.registry.topics.get(lane.topic)
         if topic is not None:
             self.load_of(topic).in_flight += 1
 
