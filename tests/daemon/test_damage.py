@@ -14,10 +14,12 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from kurir.client import KurirError, KurirProblem, NewJob
+from support.control import calling
 from support.daemon import Daemon, MakeDaemon, run_to_end
 from support.server import Hang, Reply, ThreadedServer
 
@@ -64,6 +66,10 @@ def _damage(path: Path, pages: range, count: int, seed: int) -> None:
 def _aside(daemon: Daemon) -> list[Path]:
     """Databases that were set aside, without their companions."""
     return [path for path in daemon.state.glob("queue.db.corrupt-*") if not path.name.endswith(("-wal", "-shm"))]
+
+
+def _live(status: dict[str, Any]) -> int:
+    return int(status["jobs"]["pending"] + status["jobs"]["leased"])
 
 
 def _reasons(daemon: Daemon) -> list[str]:
@@ -159,6 +165,37 @@ def test_a4_damage_at_run_time_is_found_set_aside_and_survived_without_a_restart
         assert len(daemon.events("the database is damaged")) == 1
         assert daemon.client.ready()
         assert daemon.client.wait(daemon.client.submit("orders", {"new": 1}).id, 10).delivered
+
+
+def test_a4_who_waits_for_a_job_while_the_database_is_replaced_hears_of_its_end(
+    make: MakeDaemon, srv: ThreadedServer
+) -> None:
+    async def waiting() -> list[int]:
+        async with calling(daemon.socket) as one, calling(daemon.socket) as other, calling(daemon.socket) as third:
+            known = daemon.client.submit("orders", {"known": 1}).id
+            said = {"topic": "orders", "payload": {"waited": "for"}}
+            answers = [
+                asyncio.create_task(one.ask("GET", f"/v1/jobs/{known}?wait=60s")),
+                asyncio.create_task(other.ask("POST", "/v1/jobs?wait=60s", said, Content_Type="application/json")),
+                asyncio.create_task(third.ask("POST", "/v1/outbox/api/x", b"x", Prefer="wait=60")),
+            ]
+            while _live(await asyncio.to_thread(daemon.client.status)) < BACKLOG + 3:
+                pass
+            _damage(database, range(2, pages), pages // 20, SEED)
+            daemon.configure({"destinations": {"api": {"url": srv.url}}})
+            await asyncio.to_thread(daemon.hup)
+            heard = [await answer for answer in answers]
+            assert [one.json["state"] for one in heard[:2]] == ["done", "done"]
+            return [one.status for one in heard]
+
+    print(f"KURIR_SEED={SEED}")
+    with make(to=NOWHERE, settings={"destinations": {"api": {"outbox": ["*"]}}}) as daemon:
+        _backlog(daemon)
+        daemon.restart()  # so that nothing of it is in memory or in the WAL
+        database = daemon.state / "queue.db"
+        pages = database.stat().st_size // 4096
+        assert asyncio.run(waiting()) == [200, 201, 200]
+        assert len(daemon.events("the damaged database is kept")) == 1
 
 
 def test_a4_a_disk_that_goes_on_damaging_ends_the_process_and_is_not_filled_with_copies(make: MakeDaemon) -> None:

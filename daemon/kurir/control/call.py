@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from aiohttp.web import BaseRequest
 from msgspec import Struct
@@ -14,17 +14,26 @@ from kurir.control.answers import Answer
 from kurir.control.connection import Connection
 from kurir.control.events import EventStream
 from kurir.control.services import Services
+from kurir.domain.errors import Refused
 from kurir.domain.peer import Peer
 from kurir.services.timing import duration
 
 S = TypeVar("S", bound=Struct)
 
 
+class Lives(Protocol):
+    """The store may be replaced while a call waits: who serves now, and news of that."""
+
+    services: Services | None
+    news: asyncio.Future[None]
+    """Done as soon as others serve, or nobody."""
+
+
 @dataclass(frozen=True, slots=True)
 class Call:
     """One request. `query` and `said` have the types that the table of the API gives its endpoint."""
 
-    services: Services
+    lives: Lives
     events: EventStream
     connection: Connection
     request: BaseRequest
@@ -33,6 +42,13 @@ class Call:
     query: Struct
     said: Struct | None
     stopping: asyncio.Future[None]
+
+    @property
+    def services(self) -> Services:
+        """Whom to ask now. Raises Refused `busy` while there is nobody."""
+        if self.lives.services is None:
+            raise Refused("busy", "the store is being opened; try again in a moment")
+        return self.lives.services
 
     def asked(self, type_: type[S]) -> S:
         """The query, typed."""
@@ -50,18 +66,31 @@ class Call:
         The job is kept whatever happens meanwhile. Raises ConnectionError when the client is gone: nobody reads the
         answer then. Raises Refused `not_found` for a job that is not the peer's.
         """
-        limit = duration(wait, "wait")
-        ended = asyncio.ensure_future(self.services.operations.wait_ended(self.peer, uid, limit))
+        until = asyncio.get_running_loop().time() + duration(wait, "wait") / 1000
         gone = self.connection.gone()
-        reasons: set[asyncio.Future[Any]] = {ended, gone, self.stopping}
+        while await self._until_ended(uid, until, {gone, self.stopping}):
+            pass
+        if gone.done():
+            raise ConnectionResetError("the client is gone")
+
+    async def _until_ended(self, uid: bytes, until: float, over: set[asyncio.Future[None]]) -> bool:
+        """Wait during one life of the store. Returns whether another one has to be asked."""
+        news = self.lives.news
+        if self.lives.services is None:
+            await asyncio.wait({news, *over}, return_when=asyncio.FIRST_COMPLETED)
+            return not any(reason.done() for reason in over)
+        left = max(0, round((until - asyncio.get_running_loop().time()) * 1000))
+        ended = asyncio.ensure_future(self.services.operations.wait_ended(self.peer, uid, left))
+        reasons: set[asyncio.Future[Any]] = {ended, news, *over}
         try:
             await asyncio.wait(reasons, return_when=asyncio.FIRST_COMPLETED)
         finally:
             ended.cancel()
-        if gone.done():
-            raise ConnectionResetError("the client is gone")
-        if ended.done():
+        if any(reason.done() for reason in over):
+            return False
+        if not news.done():
             await ended
+        return news.done()
 
 
 Handler = Callable[[Call], Awaitable[Answer]]

@@ -41,6 +41,7 @@ class Desk:
         self, events: EventStream, overflow_uid: int, report: Report, handlers: Mapping[str, Handler] = HANDLERS
     ) -> None:
         self.services: Services | None = None  # None: the store is being opened
+        self.news: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.stopping: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._events = events
         self._overflow = overflow_uid
@@ -50,6 +51,12 @@ class Desk:
         # Without a query every member has its default: made once.
         self._unasked = {endpoint.name: msgspec.convert({}, endpoint.query) for endpoint in ENDPOINTS}
         self._bodies = {endpoint.name: _document_type(endpoint) for endpoint in ENDPOINTS}
+
+    def serve(self, services: Services | None) -> None:
+        """From now on ask these; who waits for something hears of it."""
+        self.services = services
+        self.news.set_result(None)
+        self.news = asyncio.get_running_loop().create_future()
 
     async def answer(self, request: BaseRequest) -> StreamResponse:
         """The answer to one request; a refusal is one too."""
@@ -76,7 +83,7 @@ class Desk:
                 raise Refused("busy", "the store is being opened; try again in a moment")
             said = await self._read(endpoint, request, connection.patience, services)
             asked = reading.query(query, endpoint.query) if query and not endpoint.tail else self._unasked[where]
-            call = Call(services, self._events, connection, request, peer, parameters, asked, said, self.stopping)
+            call = Call(self, self._events, connection, request, peer, parameters, asked, said, self.stopping)
             return await self._handlers[where](call)
         except _WrongVerb as wrong:
             return answers.problem(wrong.refusal, {"Allow": wrong.allow})

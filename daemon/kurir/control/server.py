@@ -50,7 +50,7 @@ class ControlServer:
 
     def serve(self, services: Services | None) -> None:
         """From now on ask these services; None: there are none at the moment, everybody is told to try again."""
-        self._desk.services = services
+        self._desk.serve(services)
 
     async def start(self, *listening: socket.socket) -> None:
         """Accept clients on sockets that are bound. Their paths are never unlinked here."""

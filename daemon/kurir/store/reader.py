@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
 
-from kurir.domain.errors import StoreCorrupt
+from kurir.domain.errors import StoreCorrupt, StoreFailing
 from kurir.store.database import BUSY_MS, DAMAGED, fault_of, open_reader
 
 T = TypeVar("T")
@@ -26,6 +26,7 @@ class Reader:
         self._folder = folder
         self._conn: sqlite3.Connection | None = None
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="kurir-reader")
+        self._closed = False
         self.damaged: Callable[[StoreCorrupt], None] = lambda fault: None
         """Told of damage as it is met: a page that nobody writes is met by readers alone."""
 
@@ -34,6 +35,8 @@ class Reader:
 
         Raises StoreCorrupt or StoreFailing.
         """
+        if self._closed:
+            raise StoreFailing("cannot read the queue: the store is closed")
         try:
             return await asyncio.get_running_loop().run_in_executor(self._thread, self._look, look)
         except StoreCorrupt as fault:
@@ -46,6 +49,7 @@ class Reader:
 
     async def close(self) -> None:
         """Finish what was asked, close the connection and end the thread."""
+        self._closed = True
         await self.reopen()
         self._thread.shutdown(wait=False)
 
