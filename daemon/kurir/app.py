@@ -77,7 +77,7 @@ class Program:
     """One process. `run` returns when it was asked to stop and everything is recorded."""
 
     def __init__(self, settings: Settings, path: Path | None, environ: MutableMapping[str, str], log: Logger) -> None:
-        self.settings = settings
+        self.settings = self._started_with = settings
         self._path = path
         self._environ = environ
         self._log = log
@@ -323,6 +323,8 @@ class Program:
         if self._alerts is not None:
             self._alerts.adopt(self._told())
         self._reloaded.set()
+        if later := settings.for_the_next_start(self._started_with):
+            self._log.warning("changes that take effect with the next start of kurird", keys=", ".join(later))
         self._log.info("reloaded")
         self._manager.ready()
 

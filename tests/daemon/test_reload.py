@@ -178,3 +178,17 @@ def test_f2_a_reload_with_another_secret_releases_the_hold_too(make: MakeDaemon,
     daemon.configure({"secrets": {"token": {"file": str(daemon.secret("other", "new"))}}})
     daemon.hup()
     assert daemon.client.wait(job.id, 10).delivered
+
+
+def test_what_a_reload_cannot_change_it_says_by_name_each_time_until_it_is_as_before(make: MakeDaemon) -> None:
+    with make(to=NOWHERE) as daemon:
+        daemon.configure(
+            {"metrics": {"listen": "127.0.0.1:9"}, "clock": {"trust": "never"}, "limits": {"in_flight": 3}}
+        )
+        daemon.hup()
+        daemon.hup()
+        says = [line["keys"] for line in daemon.events("changes that take effect with the next start of kurird")]
+        assert says == ["metrics.listen, clock.trust"] * 2
+        daemon.configure({"metrics": {"listen": ""}, "clock": {"trust": "auto"}})
+        daemon.hup()
+        assert len(daemon.events("changes that take effect with the next start of kurird")) == 2

@@ -91,3 +91,21 @@ class Settings:
     topics: Mapping[str, Topic] = field(default_factory=lambda: MappingProxyType({}))
     schedules: Mapping[str, Schedule] = field(default_factory=lambda: MappingProxyType({}))
     collections: Mapping[str, Collection] = field(default_factory=lambda: MappingProxyType({}))
+
+    def for_the_next_start(self, running: Settings) -> list[str]:
+        """The keys in which this differs from the settings that a daemon was started with, and that it keeps."""
+        mine, theirs = self._kept(), running._kept()
+        return [key for key, value in mine.items() if value != theirs[key]]
+
+    def _kept(self) -> dict[str, object]:
+        return {
+            "daemon.state_dir": self.daemon.state_dir,
+            "daemon.runtime_dir": self.daemon.runtime_dir,
+            "daemon.allow_network_fs": self.daemon.allow_network_fs,
+            "access.group": self.access.group,
+            "limits.crash_limit": self.limits.crash_limit,
+            "metrics.listen": self.metrics_listen,
+            "network.source": self.network.source,
+            "power.source": self.power.source,
+            "clock.trust": self.clock_trust,
+        }

@@ -26,7 +26,9 @@ _INTRODUCTION = """\
 `kurird` reads `/etc/kurir/kurird.toml`, then `/etc/kurir/kurird.toml.d/*.toml` in the order of their names: tables
 merge, values replace. `kurird --config FILE` (or `KURIR_CONFIG=FILE`) reads FILE, then `FILE.d/*.toml`.
 `kurird --check` says what is wrong with it, and changes nothing. `SIGHUP` reloads; a configuration that cannot be used
-changes nothing either, and `kurirctl status` says why.
+changes nothing either, and `kurirctl status` says why. Changes of `daemon.state_dir`, `daemon.runtime_dir`,
+`daemon.allow_network_fs`, `access.group`, `limits.crash_limit`, `metrics.listen`, `network.source`, `power.source` and
+`clock.trust` take effect with the next start; a reload that meets one says so in the log.
 
 - An empty file is valid. An unknown key is an error that names the nearest known one.
 - A file or folder that group or others may write, or that neither root nor the running user owns, is refused.
