@@ -237,7 +237,10 @@ class Model:
                 self.removed += 1
             else:
                 check((found == "leased") is entry.in_flight, "who is in flight is leased", entry, found)
-                lacks = entry.in_flight and entry.needs in self.lost
+                known = (
+                    self.online or entry.needs != "unmetered"
+                )  # of a network that is down nobody knows what it costs
+                lacks = entry.in_flight and entry.needs in self.lost and known
                 check(not lacks, "nothing goes on without what it needs", entry, entry.needs)
                 found = LIVE if found == "leased" else found
                 check(found in possible, "a job is what became of it", entry, found, possible)
