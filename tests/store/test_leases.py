@@ -192,7 +192,7 @@ def test_a4_a_leased_job_outlives_a_salvage_and_its_token_does_not(tmp_path: Pat
     assert salvage(tmp_path, at(99)).kept == 1
     store = open_store(tmp_path)
     after = store.job(job.id)
-    assert (after.place, after.lease, after.attempts) == (Place.READY, None, 1)
+    assert (after.place, after.lease, after.attempts, after.due_at) == (Place.READY, None, 1, 99)
     with pytest.raises(Refused):
         ack(store, lent.token)
     assert [one.job.id for one in lend(store, after, on=terms(number=-2)).lent] == [job.id]

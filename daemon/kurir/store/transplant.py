@@ -182,6 +182,8 @@ class Transplant:
             row["holds_line"] = int(row["line"] is not None)
             if place in (Place.LEASED, Place.SUSPECT):
                 row["state"], row["reason"] = Place.READY, Reason.RECOVERED
+                if isinstance(row["due_at"], int):  # what is damaged is refused by the schema
+                    row["due_at"] = min(row["due_at"], self._now.device)  # under a consumer's lease it was its end
             if _clean(values) != values:
                 # It could be sent, but not as it was accepted.
                 error = JobError(
