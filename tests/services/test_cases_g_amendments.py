@@ -8,7 +8,7 @@ import pytest
 
 from kurir.domain.errors import Refused
 from kurir.domain.job import ErrorKind, Reason, State
-from kurir.domain.policy import HOUR, MINUTE, Ordering, RetryPolicy, Topic
+from kurir.domain.policy import Budget, HOUR, MINUTE, Ordering, RetryPolicy, Topic
 from kurir.domain.submission import Edit
 from support.clock import FakeClock
 from support.engine import ALICE, BOB, QUICK, ROOT, registry, running
@@ -193,6 +193,23 @@ async def test_g9_a_changed_version_is_a_conflict_that_holds_the_servers_and_kee
             assert [body for body in writes if body != b"other"] == [b"ours", b"ours", b"both", b"next"]
             keys = [request.header("Idempotency-Key") for request in srv.requests if request.method == "PUT"]
             assert len(set(keys)) == len(keys)
+
+
+async def test_g9_a_merged_version_stands_in_the_lane_of_its_own_size_where_there_is_a_budget(tmp_path):
+    document = Document()
+    document.change(b"theirs")
+    async with Server() as srv:
+        srv.answer(document.answer)
+        budget = {"budget": Budget(bytes=20_000, on="any")}
+        config = registry(url=srv.url, destination=budget, more=[document_topic()])
+        async with running(tmp_path, config, clock=FakeClock()) as daemon:
+            job = await daemon.accept(topic="docs", body=b"ours", headers={"If-Match": '"1"'})
+            await daemon.ended(1)
+            await daemon.engine.operations.resolve(ALICE, job.uid, "merged", b"x" * 30_000)
+            await daemon.quiet()
+            lane = daemon.engine.storage.catalog.by_id[(await daemon.job(job.uid)).lane]
+            assert daemon.engine.gates.needs.all_of(lane).least > 20_000
+            assert [request.method for request in srv.requests if request.body] == ["PUT"], "it is too large to go"
 
 
 async def test_g9_taking_the_servers_version_gives_ours_up_and_lets_the_line_go_on(tmp_path):

@@ -181,6 +181,7 @@ class Editor:
             )
         headers = tuple(h for h in job.headers if h[0].lower() not in ("if-match", "if-none-match"))
         digest = hashlib.sha256(value).digest() if value is not None else job.digest
+        size = len(value) if value is not None else job.size
         return amend.Edit(
             method=job.method,
             target=job.target,
@@ -189,7 +190,7 @@ class Editor:
             body=value,
             body_changed=value is not None,
             body_kind=await self._kept_body(job, value, digest) if value is not None else job.body_kind,
-            size=len(value) if value is not None else job.size,
+            size=size,
             digest=digest,
             line=job.line,
             priority=job.priority,
@@ -197,6 +198,7 @@ class Editor:
             wall_not_before=None,
             expires_at=job.expires_at,
             new_key=str(uuid.uuid4()),
+            needs=self._needs_after(job, job.headers, size),
         )
 
 
