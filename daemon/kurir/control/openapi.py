@@ -17,7 +17,7 @@ from kurir.control.problems import ProblemDocument
 from kurir.control.protocol import ENDPOINTS
 
 _PARAMETER = re.compile(r"\{(\w+)\}")
-_ALWAYS: Final = ("unknown_peer", "internal")
+_ALWAYS: Final = ("unknown_peer", "internal", "busy")  # busy: while the store is opened, or replaced
 _WHO: Final = {
     Who.EVERYBODY: "For everybody.",
     Who.OWNER: "One's own objects; for administrators everybody's. Others' are not found.",

@@ -66,6 +66,7 @@ _SUBMITS: Final = (
     *_WRITES,
 )
 _ACTS: Final = ("malformed", "not_found", "wrong_state", "invalid", "too_large", "request_timeout", *_WRITES)
+_GROWS: Final = ("queue_full", "quota_exceeded")
 _READS: Final = ("not_found", "invalid", "storage_failing")
 
 
@@ -194,11 +195,11 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
         summary="Change a job that is not in flight",
         takes={Media.JSON: Edit},
         replies=_shows(JobDocument),
-        refusals=(*_ACTS, "key_in_use", "maybe_delivered", "override_forbidden", "forbidden"),
+        refusals=(*_ACTS, *_GROWS, "key_in_use", "maybe_delivered", "override_forbidden", "forbidden"),
     ),
     _act("retry", "Send a dead job again, or a waiting one now"),
     _act("cancel", "Give a job up"),
-    _act("resolve", "Settle a conflict", Resolution),
+    _act("resolve", "Settle a conflict", Resolution, (*_ACTS, *_GROWS)),
     *LETTERS,
     *OWNERS,
     Endpoint(
