@@ -8,7 +8,7 @@ import pytest
 
 from kurir.domain.errors import Refused
 from kurir.domain.job import ErrorKind, Reason, State
-from kurir.domain.policy import Budget, HOUR, MINUTE, Ordering, RetryPolicy, Topic
+from kurir.domain.policy import HOUR, MINUTE, Budget, Ordering, RetryPolicy, Topic
 from kurir.domain.submission import Edit
 from support.clock import FakeClock
 from support.engine import ALICE, BOB, QUICK, ROOT, registry, running
