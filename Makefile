@@ -4,6 +4,8 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 DEMO   ?=
 TESTS  ?= tests
+# Tests wait for processes more than they compute, so two at once suit one core; WORKERS=0 runs them one by one.
+WORKERS ?= $(shell n=$$(nproc 2>/dev/null || echo 2); [ $$n -lt 4 ] && echo $$((n + 1)) || echo 4)
 PYTEST := $(BIN)/python -m pytest -q --durations=15 --durations-min=1
 SOURCES := daemon tests packaging
 # Byte code is wanted: each test of a real process would compile everything again.
@@ -30,7 +32,7 @@ run: setup ## start the daemon and a server for it to deliver to, and show what 
 
 test: setup ## run the tests that need neither root nor system packages (TESTS=tests/store runs a part)
 	@echo "without the tests marked lab and lab_full: they need root and system packages (make lab, make lab-full)"
-	$(PYTEST) -m "not lab and not lab_full" $(TESTS)
+	$(PYTEST) -n $(WORKERS) --dist worksteal -m "not lab and not lab_full" $(TESTS)
 
 check: setup ## format, lint, types, import contract
 	$(BIN)/ruff format --check $(SOURCES)
