@@ -188,8 +188,10 @@ class Program:
                     self._log.error("the database is damaged; it is set aside", error=str(faults.exceptions[0]))
                 stage.server.serve(None)
                 await self._end(engine)
+                spent = engine.budgets.written()  # what was saved of it may be a minute old, or damaged
                 opened = await self._salvaged(stage.folder, stage.wal)
                 engine = self._begin(stage.folder, opened)
+                engine.budgets.restore(spent)
                 stage.server.serve(self._services(engine, stage.metrics))
             await scraped.stop()
             await stage.server.stop(1.0)

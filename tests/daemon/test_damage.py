@@ -68,6 +68,16 @@ def _aside(daemon: Daemon) -> list[Path]:
     return [path for path in daemon.state.glob("queue.db.corrupt-*") if not path.name.endswith(("-wal", "-shm"))]
 
 
+def _reopened(daemon: Daemon) -> dict[str, Any]:
+    """The status, as soon as the store that took the damaged one's place is open."""
+    while True:
+        try:
+            return daemon.client.status()
+        except KurirProblem as problem:
+            if problem.code != "busy":
+                raise
+
+
 def _live(status: dict[str, Any]) -> int:
     return int(status["jobs"]["pending"] + status["jobs"]["leased"])
 
@@ -196,6 +206,24 @@ def test_a4_who_waits_for_a_job_while_the_database_is_replaced_hears_of_its_end(
         pages = database.stat().st_size // 4096
         assert asyncio.run(waiting()) == [200, 201, 200]
         assert len(daemon.events("the damaged database is kept")) == 1
+
+
+def test_a4_what_was_spent_of_a_budget_outlives_a_database_that_is_replaced(
+    make: MakeDaemon, srv: ThreadedServer
+) -> None:
+    far = {"url": srv.url, "budget": {"bytes": "1MiB", "on": "any"}}
+    with make(to=NOWHERE, settings={"destinations": {"far": far}, "topics": {"far": {"destination": "far"}}}) as daemon:
+        _backlog(daemon)
+        daemon.restart()  # so that nothing of it is in memory or in the WAL
+        assert daemon.client.wait(daemon.client.submit("far", {"fill": "x" * 5000}).id, 10).delivered
+        spent = daemon.client.status()["budgets"]["far"]["spent_bytes"]
+        assert spent > 5000
+        database = daemon.state / "queue.db"
+        _damage(database, range(2, database.stat().st_size // 4096), 1_000_000, SEED)
+        with suppress(KurirError):
+            daemon.client.page(limit=1000)
+        daemon.wait_line("the damaged database is kept")
+        assert _reopened(daemon)["budgets"]["far"]["spent_bytes"] == spent
 
 
 def test_a4_a_disk_that_goes_on_damaging_ends_the_process_and_is_not_filled_with_copies(make: MakeDaemon) -> None:

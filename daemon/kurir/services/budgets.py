@@ -141,7 +141,7 @@ class Budgets:
         return [name for name, one in self.standing(now).items() if one.counts and one.left == 0]
 
     def restore(self, text: str) -> None:
-        """What a former life has written; what cannot be read was nothing."""
+        """What a former life has written, unless it is known already; what cannot be read was nothing."""
         try:
             kept = _decode.decode(text or "{}")
         except msgspec.MsgspecError:
@@ -151,7 +151,7 @@ class Budgets:
 
     def save(self, tx: Tx) -> None:
         """Write the totals."""
-        meta.put(tx, _KEY, self._text())
+        meta.put(tx, _KEY, self.written())
 
     @staticmethod
     def saved(tx: Tx) -> str:
@@ -189,9 +189,10 @@ class Budgets:
 
     def _write(self) -> None:
         self._booked = False
-        self.storage.outcome_then(partial(meta.put, key=_KEY, value=self._text()), lambda _: None)
+        self.storage.outcome_then(partial(meta.put, key=_KEY, value=self.written()), lambda _: None)
 
-    def _text(self) -> str:
+    def written(self) -> str:
+        """The totals, for `restore`."""
         kept = {
             name: _Kept(one.period.number, one.period.local, one.spent) for name, one in self._spending.copy().items()
         }
