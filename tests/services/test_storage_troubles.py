@@ -22,9 +22,10 @@ from kurir.services import delivery, housekeeping, storage
 from kurir.services.agenda import Agenda
 from kurir.services.registry import Registry
 from kurir.services.watchdog import Watchdog
+from kurir.store import owners
 from kurir.store.database import FILE, PAGE
 from support.clock import START_WALL_MS, FakeClock
-from support.engine import ALICE, NO_SECRETS, Running, registry, running
+from support.engine import ALICE, BOB, NO_SECRETS, Running, registry, running
 from support.server import Reply, Server
 
 DAY = 24 * HOUR
@@ -315,6 +316,21 @@ async def test_damage_that_only_a_reader_meets_ends_this_life_of_the_store(tmp_p
                 await asyncio.wait({daemon.task}, timeout=10)
                 seen.append(daemon.task.done())
         assert seen == [True]
+
+
+async def test_a_call_that_insists_on_a_write_is_told_when_this_life_of_the_store_ends(tmp_path, monkeypatch):
+    def damaged(*args, **kwargs):
+        raise StoreCorrupt("a page is malformed")
+
+    monkeypatch.setattr(owners, "move_step", damaged)
+    async with _damaged_life(tmp_path, registry()) as (daemon, _):
+        await daemon.accept(delay="1h")
+        call = asyncio.create_task(daemon.engine.owners.move(ALICE.uid, BOB.uid, dry_run=False))
+        await asyncio.wait({daemon.task}, timeout=10)
+    await daemon.engine.close()
+    with pytest.raises(Refused) as refusal:
+        await asyncio.wait_for(call, 10)
+    assert refusal.value.code == "storage_failing"
 
 
 async def test_an_attempt_whose_end_cannot_be_written_as_it_is_ends_all_the_same(tmp_path, monkeypatch):

@@ -311,6 +311,7 @@ class Engine:
         """Give everything back. The store is closed last."""
         self._outside.own_secrets.changed = lambda owner: None
         self._timekeeping.close()
+        self.dispatcher.stop()
         self.consumers.close()
         self.agenda.close()
         await self.reader.close()

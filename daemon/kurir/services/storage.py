@@ -43,6 +43,7 @@ AMPLE = 8
 DISK_FULL = "disk_full"
 STORE_FAILING = "store_failing"
 _BOOKING = "storage"
+_REPLACED = "cannot keep it: the database is damaged; it is being replaced"
 
 
 class Reserve(Protocol):
@@ -82,6 +83,7 @@ class Storage:
         self._try_at: int | None = None
         self._pause = RETRY_EVERY
         self._insisting: set[asyncio.Task[Any]] = set()
+        self._over = asyncio.Event()
 
     @property
     def tally(self) -> Tally:
@@ -162,7 +164,7 @@ class Storage:
             case StoreFailing():
                 return Refused("storage_failing", "cannot keep it: the store cannot be written; it is tried again")
             case StoreCorrupt():
-                return Refused("storage_failing", "cannot keep it: the database is damaged; it is being replaced")
+                return Refused("storage_failing", _REPLACED)
 
     def outcome(self, run: Callable[[Tx], T]) -> Awaitable[T]:
         """A write that must happen, now or when the store works again. Queued at once, in order."""
@@ -252,6 +254,7 @@ class Storage:
         self._agenda.cancel(_BOOKING)
         for task in self._insisting:
             task.cancel()
+        self._over.set()
         await self._writer.close()
 
     async def _insist(self, run: Callable[[Tx], T], future: asyncio.Future[T]) -> T:
@@ -262,7 +265,9 @@ class Storage:
                 spare = isinstance(fault, DiskFull) and self._reserve.held
                 self.failed(fault)
                 if self.corrupt.done():
-                    await asyncio.Event().wait()  # this life of the store is over, and who waits ends with it
+                    # This life of the store is over, and what works for it ends with it. A call outlives it.
+                    await self._over.wait()
+                    raise Refused("storage_failing", _REPLACED) from fault
                 if spare:  # it has been given up: try again at once
                     future = self._writer.submit(run, Sync.OUTCOME)
                     continue
