@@ -27,16 +27,16 @@ from kurir.domain.instant import Now
 from kurir.logs import Folding, Level, Logger, LogSubscriber, install_handlers
 from kurir.metrics import Known, Metrics, Snapshot
 from kurir.services.agenda import Agenda
-from kurir.services.alerts import REASON as ALERT_COMMAND
-from kurir.services.alerts import Alerts, Told
+from kurir.services.delivering.own_secrets import OwnSecrets
 from kurir.services.engine import Engine, Surroundings
-from kurir.services.figures import Figures
-from kurir.services.opening import Opened, Salvages, open_store
-from kurir.services.outside import Outside
-from kurir.services.own_secrets import OwnSecrets
+from kurir.services.keeping.opening import Opened, Salvages, open_store
 from kurir.services.registry import Registry
-from kurir.services.views import Lens
-from kurir.services.watchdog import Watchdog
+from kurir.services.showing.figures import Figures
+from kurir.services.showing.views import Lens
+from kurir.services.watching.alerts import REASON as ALERT_COMMAND
+from kurir.services.watching.alerts import Alerts, Told
+from kurir.services.watching.outside import Outside
+from kurir.services.watching.watchdog import Watchdog
 from kurir.settings.load import load
 from kurir.settings.model import Settings
 from kurir.store.salvage import REASON as QUARANTINED

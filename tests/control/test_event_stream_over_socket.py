@@ -27,7 +27,7 @@ from kurir.domain.events import (
 )
 from kurir.domain.instant import Now
 from kurir.domain.job import Place, State
-from kurir.services.views import Lens
+from kurir.services.showing.views import Lens
 from support.builders import build_job
 from support.control import Caller, Control, calling, control
 from support.engine import registry

@@ -25,7 +25,7 @@ from lab_processes import Receiver, until
 
 from kurir.client import Client, KurirError, KurirProblem, NewJob, Refused
 from kurir.domain.job import BodyKind
-from kurir.services.opening import open_store
+from kurir.services.keeping.opening import open_store
 from kurir.store import bodies
 from kurir.system.clock import SystemClock
 from support.daemon import Daemon

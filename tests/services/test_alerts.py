@@ -15,10 +15,10 @@ import pytest
 from kurir.domain.events import DestinationHeld, JobChanged, StoreDegraded
 from kurir.domain.instant import Now
 from kurir.domain.job import ErrorKind, Job, JobError, Place, State
-from kurir.services import alerts as module
 from kurir.services.agenda import Agenda
-from kurir.services.alerts import Alerts, Told
-from kurir.services.views import Lens
+from kurir.services.showing.views import Lens
+from kurir.services.watching import alerts as module
+from kurir.services.watching.alerts import Alerts, Told
 from support.builders import WALL, build_job
 from support.clock import FakeClock
 from support.engine import registry

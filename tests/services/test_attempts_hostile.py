@@ -14,7 +14,7 @@ import pytest
 from kurir.domain.events import DestinationReleased
 from kurir.domain.job import ErrorKind, Place, State
 from kurir.domain.policy import BreakerPolicy, Classify, RetryPolicy
-from kurir.services import request
+from kurir.services.delivering import request
 from kurir.store import look
 from kurir.store.database import FILE
 from kurir.system.secrets import SecretKind, Secrets, SecretSource

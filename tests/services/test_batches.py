@@ -9,7 +9,7 @@ import pytest
 
 from kurir.domain.errors import Refused
 from kurir.domain.policy import Budget, Limits
-from kurir.services.intake import How
+from kurir.services.accepting.intake import How
 from support.engine import ALICE, registry, running
 
 LARGE = "x" * 70_000

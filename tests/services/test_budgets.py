@@ -15,10 +15,10 @@ from kurir.domain.instant import Now
 from kurir.domain.job import State
 from kurir.domain.policy import DAY, HOUR, KIB, MINUTE, SECOND, Budget, RetryPolicy
 from kurir.domain.submission import Edit
-from kurir.services.facilities import budget_documents, destinations_document
-from kurir.services.figures import Figures
-from kurir.services.views import Lens
-from kurir.services.why import Explainer
+from kurir.services.showing.facilities import budget_documents, destinations_document
+from kurir.services.showing.figures import Figures
+from kurir.services.showing.views import Lens
+from kurir.services.showing.why import Explainer
 from kurir.store import look
 from support.clock import START_WALL_MS, FakeClock
 from support.engine import ALICE, ONLINE, Running, registry, running

@@ -8,8 +8,8 @@ from contextlib import closing
 from kurir.domain.events import JobChanged, JobClaimed, JobsPruned
 from kurir.domain.job import ErrorKind, Place, State
 from kurir.domain.policy import MINUTE, Limits, Retention
-from kurir.services.gates import LaneGate
-from kurir.services.suspects import ALONE, Suspects
+from kurir.services.dispatching.gates import LaneGate
+from kurir.services.dispatching.suspects import ALONE, Suspects
 from kurir.store.database import FILE
 from kurir.store.recover import Suspect
 from support.clock import FakeClock

@@ -15,10 +15,10 @@ from kurir.domain.events import AttemptEnded, JobChanged, JobClaimed, JobProgres
 from kurir.domain.job import ErrorKind, Job, Place, State
 from kurir.domain.policy import Budget, Limits, Needs, OnDead, Ordering, Pick
 from kurir.domain.submission import Edit
-from kurir.services.consumers import most_waiting
-from kurir.services.inspector import Inspector
-from kurir.services.lender import AT_ONCE
-from kurir.services.why import Explainer
+from kurir.services.lending.consumers import most_waiting
+from kurir.services.lending.lender import AT_ONCE
+from kurir.services.showing.inspector import Inspector
+from kurir.services.showing.why import Explainer
 from kurir.store import leases
 from support.clock import FakeClock
 from support.consumer import EXACT, LEASE, ask, lease, submit, thumbs

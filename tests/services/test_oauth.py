@@ -15,8 +15,8 @@ from aiohttp import web
 from kurir.domain.events import DestinationHeld, DestinationReleased
 from kurir.domain.job import State
 from kurir.domain.policy import MINUTE, SECOND, OAuth, RetryPolicy, Tls
-from kurir.services.inspector import Inspector
-from kurir.services.why import Explainer
+from kurir.services.showing.inspector import Inspector
+from kurir.services.showing.why import Explainer
 from kurir.system.secrets import SecretKind, Secrets, SecretSource
 from support.clock import FakeClock
 from support.engine import ALICE, OFFLINE, ONLINE, Running, registry, running

@@ -17,9 +17,9 @@ from kurir.domain.job import State
 from kurir.domain.peer import Peer
 from kurir.domain.policy import Retention
 from kurir.domain.submission import Edit
-from kurir.services import own_secrets as module
-from kurir.services.inspector import Inspector
-from kurir.services.why import Explainer
+from kurir.services.delivering import own_secrets as module
+from kurir.services.showing.inspector import Inspector
+from kurir.services.showing.why import Explainer
 from kurir.store import look
 from support.clock import FakeClock
 from support.engine import ALICE, BOB, ROOT, Running, registry, running

@@ -12,8 +12,8 @@ from kurir.domain.errors import Refused
 from kurir.domain.job import Reason, State
 from kurir.domain.policy import Ordering
 from kurir.domain.submission import Unique, Unless
-from kurir.services import owners as module
-from kurir.services.intake import How
+from kurir.services.accepting.intake import How
+from kurir.services.acting import owners as module
 from kurir.store import bodies, ledger, owners
 from support.clock import FakeClock
 from support.consumer import lease, submit, thumbs

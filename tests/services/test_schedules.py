@@ -16,7 +16,7 @@ from kurir.domain.events import JobAccepted, ScheduleRefused, SubmitRefused, Wok
 from kurir.domain.job import Job, State
 from kurir.domain.policy import DAY, HOUR, MINUTE, SECOND, Limits, Ordering, Schedule, Topic
 from kurir.domain.submission import ScheduleGiven
-from kurir.services.schedule_documents import ScheduleDocument
+from kurir.services.scheduling.schedule_documents import ScheduleDocument
 from support.clock import FakeClock
 from support.engine import ALICE, BOB, OFFLINE, ONLINE, ROOT, Running, registry, running
 from support.server import Server

@@ -18,10 +18,11 @@ from kurir.domain.errors import DiskFull, Refused, StoreCorrupt
 from kurir.domain.events import StoreDegraded, StoreRecovered
 from kurir.domain.job import Place, State
 from kurir.domain.policy import HOUR, MIB, MINUTE, SECOND
-from kurir.services import delivery, housekeeping, storage
 from kurir.services.agenda import Agenda
+from kurir.services.delivering import delivery
+from kurir.services.keeping import housekeeping, storage
 from kurir.services.registry import Registry
-from kurir.services.watchdog import Watchdog
+from kurir.services.watching.watchdog import Watchdog
 from kurir.store import owners
 from kurir.store.database import FILE, PAGE
 from support.clock import START_WALL_MS, FakeClock

@@ -11,7 +11,7 @@ from kurir.domain.conditions import Conditions, Metered, PowerFacts, Supply
 from kurir.domain.events import WokeUp
 from kurir.domain.policy import HOUR, MINUTE, SECOND, Destination, Topic
 from kurir.metrics import Known, Metrics, Snapshot
-from kurir.services.bursts import Bursts
+from kurir.services.dispatching.bursts import Bursts
 from kurir.store.catalog import Lane
 from support.clock import FakeClock
 from support.engine import BOB, OFFLINE, ONLINE, QUICK, Running, registry, running

@@ -17,9 +17,9 @@ from kurir.domain.instant import Now
 from kurir.domain.job import BodyKind, ErrorKind, JobError, Place, Reason, Result, State
 from kurir.domain.outcome import Hold
 from kurir.domain.policy import Destination, Limits, Rate, Topic
-from kurir.services.facilities import destinations_document, topics_document
-from kurir.services.timing import NEVER
-from kurir.services.views import Lens, instant, pruned_document, result_document, result_head
+from kurir.services.accepting.timing import NEVER
+from kurir.services.showing.facilities import destinations_document, topics_document
+from kurir.services.showing.views import Lens, instant, pruned_document, result_document, result_head
 from kurir.store.look import Before
 from kurir.system.clock import SystemClock
 from support.builders import WALL, build_job

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from kurir.domain.job import State
 from kurir.domain.policy import Destination, Limits, OnDead, Ordering, Topic
-from kurir.services.inspector import Inspector
-from kurir.services.turns import AGEING
-from kurir.services.why import Explainer
+from kurir.services.dispatching.turns import AGEING
+from kurir.services.showing.inspector import Inspector
+from kurir.services.showing.why import Explainer
 from support.clock import FakeClock
 from support.engine import ALICE, registry, running
 from support.server import Hang, Reply, Server

@@ -33,7 +33,7 @@ from kurir.domain.policy import (
     Schedule,
     Topic,
 )
-from kurir.services.request import route_of
+from kurir.services.delivering.request import route_of
 from kurir.settings import Settings
 from kurir.settings.document import Document
 from kurir.system.http import check_route

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kurir.services.dispatcher import Dispatcher
+from kurir.services.dispatching.dispatcher import Dispatcher
 from kurir.store import claim, insert, lines
 from kurir.store.claim import Claims
 from simulation.model import Broken
@@ -64,7 +64,7 @@ def _no_ageing_out(monkeypatch):
         claims.drained.extend({one.job.lane for one in claims.claimed})
         return claims
 
-    monkeypatch.setattr("kurir.services.dispatcher.claim", forgetful)
+    monkeypatch.setattr("kurir.services.dispatching.dispatcher.claim", forgetful)
 
 
 @pytest.mark.parametrize(

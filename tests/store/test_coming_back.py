@@ -8,7 +8,7 @@ import pytest
 
 from kurir.domain.errors import Refused
 from kurir.domain.job import Job, Place, Reason, State
-from kurir.services import letters
+from kurir.services.acting import letters
 from kurir.store import amend, meta, recover
 from kurir.store.lines import UNTIL_SUCCESS
 from support.store import Store, at

@@ -8,8 +8,8 @@ import pytest
 
 from kurir.domain.job import ErrorKind, Job, Place, State
 from kurir.domain.ledger import Drop
-from kurir.services.belongings import line_after
-from kurir.services.compose import key_line, target_line, topic_line
+from kurir.services.accepting.compose import key_line, target_line, topic_line
+from kurir.services.acting.belongings import line_after
 from kurir.store import ledger, owners
 from kurir.store.insert import Repeated
 from kurir.store.owners import Forgetting, Move, Moved

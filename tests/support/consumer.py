@@ -7,7 +7,7 @@ from typing import Any
 from kurir.domain.job import Job
 from kurir.domain.peer import Peer
 from kurir.domain.policy import Jitter, RetryPolicy, Topic
-from kurir.services.lender import Asker
+from kurir.services.lending.lender import Asker
 from kurir.services.registry import Registry
 from kurir.store.leases import Lent
 from support.engine import ALICE, Running, registry

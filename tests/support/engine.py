@@ -30,10 +30,10 @@ from kurir.domain.job import Job, Result, State
 from kurir.domain.peer import Peer
 from kurir.domain.policy import Access, Destination, Limits, Retention, RetryPolicy, Schedule, Topic
 from kurir.domain.submission import Submission
+from kurir.services.accepting.intake import Receipt
+from kurir.services.delivering.own_secrets import OwnSecrets
 from kurir.services.engine import Engine, Surroundings
-from kurir.services.intake import Receipt
-from kurir.services.opening import open_store
-from kurir.services.own_secrets import OwnSecrets
+from kurir.services.keeping.opening import open_store
 from kurir.services.registry import Registry
 from kurir.store import look
 from kurir.store.database import FILE

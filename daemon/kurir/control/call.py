@@ -16,7 +16,7 @@ from kurir.control.events import EventStream
 from kurir.control.services import Services
 from kurir.domain.errors import Refused
 from kurir.domain.peer import Peer
-from kurir.services.timing import duration
+from kurir.services.accepting.timing import duration
 
 S = TypeVar("S", bound=Struct)
 

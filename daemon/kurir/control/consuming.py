@@ -15,10 +15,10 @@ from kurir.control.call import Call
 from kurir.control.parameters import Extension, LeaseWanted, NotDone, Progress, Said
 from kurir.domain.errors import Refused
 from kurir.domain.job import Job
-from kurir.services import handover
-from kurir.services.documents import LeasedJobDocument, LeasedJobsDocument
-from kurir.services.lender import Asker
-from kurir.services.timing import duration
+from kurir.services.accepting.timing import duration
+from kurir.services.lending import handover
+from kurir.services.lending.lender import Asker
+from kurir.services.showing.documents import LeasedJobDocument, LeasedJobsDocument
 from kurir.store.bodies import BodyMissing
 from kurir.store.leases import Lent
 

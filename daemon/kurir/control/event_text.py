@@ -27,7 +27,7 @@ from kurir.domain.events import (
     StoreRecovered,
 )
 from kurir.domain.job import Job, State
-from kurir.services.views import Lens, instant
+from kurir.services.showing.views import Lens, instant
 
 _PUBLIC: Final = (NetworkChanged, ClockChanged, StoreDegraded, StoreRecovered)
 _OF_DESTINATIONS: Final = (DestinationOpened, DestinationClosed, DestinationHeld, DestinationReleased)

@@ -13,7 +13,7 @@ from typing import Final
 
 from kurir.control.event_text import Entry, Interest, name_of
 from kurir.domain.events import Event
-from kurir.services.views import Lens, instant
+from kurir.services.showing.views import Lens, instant
 
 RING: Final = 4096
 """How many events are kept for those who were away."""

@@ -7,8 +7,8 @@ from kurir.control.answers import Answer
 from kurir.control.call import Call
 from kurir.control.protocol_letters import Count, LedgerAsked, LettersAsked, LettersMeant
 from kurir.domain.errors import Refused
-from kurir.services.letters import Acted, Range
-from kurir.services.timing import instant
+from kurir.services.accepting.timing import instant
+from kurir.services.acting.letters import Acted, Range
 from kurir.store.letters import LetterFilter
 
 

@@ -13,8 +13,8 @@ from kurir.control.following import Following as FollowingAnswer
 from kurir.control.parameters import Following, Health, Listing, Waiting
 from kurir.domain.errors import Refused
 from kurir.domain.job import BodyKind
-from kurir.services.facilities import destinations_document, topics_document
-from kurir.services.visibility import destinations_for
+from kurir.services.showing.facilities import destinations_document, topics_document
+from kurir.services.showing.visibility import destinations_for
 from kurir.store.bodies import BodyMissing, open_body
 from kurir.store.look import JobFilter
 

@@ -14,7 +14,7 @@ from kurir.control.endpoint import Media
 from kurir.control.parameters import Whose
 from kurir.control.submitting import MOST_BATCH, line_document, lines_of
 from kurir.domain.errors import KuriError, Refused
-from kurir.services.views import Series
+from kurir.services.showing.views import Series
 
 END = b'{"end":true,'
 """How the last line of an export begins."""

@@ -8,7 +8,7 @@ import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from kurir.domain.job import ErrorKind, State
-from kurir.services.consumers import MOST_ASKED
+from kurir.services.lending.consumers import MOST_ASKED
 
 Duration = Annotated[str, Meta(pattern=r"^[0-9]{1,15}(ms|s|m|h|d)$", examples=["30s"])]
 Name = Annotated[str, Meta(min_length=1, max_length=512)]

@@ -32,7 +32,7 @@ from kurir.control.protocol_producers import MOVING, OUTBOX
 from kurir.control.protocol_schedules import SCHEDULES
 from kurir.control.protocol_secrets import SECRETS
 from kurir.domain.submission import Edit, Submission
-from kurir.services.documents import (
+from kurir.services.showing.documents import (
     AttemptsDocument,
     DestinationsDocument,
     JobDocument,

@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from kurir.control.endpoint import Endpoint, Media, Reply, Who
 from kurir.control.parameters import Extension, LeaseWanted, NotDone, Nothing, Progress, Said
-from kurir.services.documents import JobDocument, LeasedJobsDocument
+from kurir.services.showing.documents import JobDocument, LeasedJobsDocument
 
 _COMMON: Final = ("malformed", "invalid", "too_large", "request_timeout", "storage_failing")
 

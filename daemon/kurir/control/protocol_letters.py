@@ -10,7 +10,7 @@ from kurir.control.endpoint import Endpoint, Media, Reply, Who
 from kurir.control.parameters import Name, Uid
 from kurir.domain.job import ErrorKind
 from kurir.domain.ledger import Drop
-from kurir.services.documents import CausesDocument, DroppedDocument, RequestDocument
+from kurir.services.showing.documents import CausesDocument, DroppedDocument, RequestDocument
 
 Status = Annotated[int, Meta(ge=100, le=999)]
 When = Annotated[str, Meta(max_length=64)]

@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from kurir.control.endpoint import Endpoint, Media, Reply, Who
 from kurir.control.parameters import Uid
-from kurir.services.documents import OwnerChangeDocument, OwnersDocument
+from kurir.services.showing.documents import OwnerChangeDocument, OwnersDocument
 
 
 class Forgetting(Struct, frozen=True, forbid_unknown_fields=True):

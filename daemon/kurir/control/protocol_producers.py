@@ -6,8 +6,8 @@ from typing import Final
 
 from kurir.control.endpoint import Endpoint, Media, Reply, Who
 from kurir.control.parameters import LineDocument, Whose
-from kurir.services.documents import JobDocument, PrunedDocument
-from kurir.services.portable import PortableJob
+from kurir.services.accepting.portable import PortableJob
+from kurir.services.showing.documents import JobDocument, PrunedDocument
 
 RELAYED: Final = ("POST", "PUT", "PATCH", "DELETE")
 _REFUSALS: Final = (

@@ -7,8 +7,8 @@ from typing import Final
 from kurir.control.endpoint import Endpoint, Media, Reply, Who
 from kurir.control.parameters import Nothing, Whose
 from kurir.domain.submission import ScheduleGiven
-from kurir.services.documents import JobDocument
-from kurir.services.schedule_documents import ScheduleDocument, SchedulesDocument
+from kurir.services.scheduling.schedule_documents import ScheduleDocument, SchedulesDocument
+from kurir.services.showing.documents import JobDocument
 
 _PATH: Final = "/v1/schedules/{id}"
 _FINDS: Final = ("not_found", "forbidden", "invalid")

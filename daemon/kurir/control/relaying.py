@@ -16,10 +16,10 @@ from kurir.domain.errors import Refused
 from kurir.domain.job import OUTBOX_PREFIX, Job, Result
 from kurir.domain.policy import Destination, KeyStyle
 from kurir.domain.submission import Submission
-from kurir.services import relaying
-from kurir.services.intake import Receipt
-from kurir.services.relaying import Relayed
-from kurir.services.views import pruned_document, result_document
+from kurir.services.accepting import relaying
+from kurir.services.accepting.intake import Receipt
+from kurir.services.accepting.relaying import Relayed
+from kurir.services.showing.views import pruned_document, result_document
 
 KEY = "idempotency-key"
 _TYPE = "content-type"

@@ -8,23 +8,23 @@ from functools import partial
 from pathlib import Path
 
 from kurir.domain.policy import Limits
-from kurir.services.consumers import Consumers
+from kurir.services.accepting.exporting import Exporter
+from kurir.services.accepting.importing import Importer
+from kurir.services.accepting.intake import Intake
+from kurir.services.acting.letters import Letters
+from kurir.services.acting.operations import Operations
+from kurir.services.acting.owners import Owners
+from kurir.services.delivering.own_secrets import OwnSecrets
+from kurir.services.dispatching.gates import Gates
 from kurir.services.engine import Engine
-from kurir.services.exporting import Exporter
-from kurir.services.facilities import budget_documents
-from kurir.services.gates import Gates
-from kurir.services.importing import Importer
-from kurir.services.inspector import Inspector
-from kurir.services.intake import Intake
-from kurir.services.letters import Letters
-from kurir.services.operations import Operations
-from kurir.services.own_secrets import OwnSecrets
-from kurir.services.owners import Owners
-from kurir.services.schedules import Schedules
-from kurir.services.situation import Situation, Troubles
-from kurir.services.storage import Storage
-from kurir.services.watchdog import Liveness
-from kurir.services.why import Explainer
+from kurir.services.keeping.storage import Storage
+from kurir.services.lending.consumers import Consumers
+from kurir.services.scheduling.schedules import Schedules
+from kurir.services.showing.facilities import budget_documents
+from kurir.services.showing.inspector import Inspector
+from kurir.services.showing.situation import Situation, Troubles
+from kurir.services.showing.why import Explainer
+from kurir.services.watching.watchdog import Liveness
 from kurir.system.clock import Clock
 
 

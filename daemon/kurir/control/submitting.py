@@ -18,10 +18,10 @@ from kurir.domain import strictjson
 from kurir.domain.errors import Refused
 from kurir.domain.job import Job
 from kurir.domain.submission import Submission
-from kurir.services.documents import JobDocument, PrunedDocument
-from kurir.services.intake import How, Receipt
-from kurir.services.timing import duration
-from kurir.services.views import Series, pruned_document
+from kurir.services.accepting.intake import How, Receipt
+from kurir.services.accepting.timing import duration
+from kurir.services.showing.documents import JobDocument, PrunedDocument
+from kurir.services.showing.views import Series, pruned_document
 
 MOST_LINES: Final = 10_000
 MOST_BATCH: Final = 64 * 1024 * 1024

@@ -16,33 +16,33 @@ from kurir.domain.events import AttemptEnded, Events, JobAccepted, JobChanged, J
 from kurir.domain.health import Standing
 from kurir.domain.job import ADHOC_TOPIC, State
 from kurir.domain.outcome import Hold
+from kurir.services.accepting.exporting import Exporter
+from kurir.services.accepting.importing import Importer
+from kurir.services.accepting.intake import Intake
+from kurir.services.acting.belongings import SchedulesOfOwners, SecretsOfOwners
+from kurir.services.acting.letters import Letters
+from kurir.services.acting.operations import Operations
+from kurir.services.acting.owners import Hands, Owners, noted
 from kurir.services.agenda import Agenda
-from kurir.services.belongings import SchedulesOfOwners, SecretsOfOwners
-from kurir.services.budgets import Budgets
-from kurir.services.connectivity import NetworkWatch
-from kurir.services.consumers import Consumers
-from kurir.services.delivery import Delivery
-from kurir.services.dispatcher import Dispatcher
-from kurir.services.exchange import Exchange, World
-from kurir.services.exporting import Exporter
-from kurir.services.gates import Gates
-from kurir.services.housekeeping import Housekeeping
-from kurir.services.importing import Importer
-from kurir.services.intake import Intake
-from kurir.services.letters import Letters
-from kurir.services.opening import Opened
-from kurir.services.operations import Operations
-from kurir.services.own_secrets import OwnSecrets
-from kurir.services.owners import Hands, Owners, noted
-from kurir.services.patience import Patience
+from kurir.services.delivering.delivery import Delivery
+from kurir.services.delivering.exchange import Exchange, World
+from kurir.services.delivering.own_secrets import OwnSecrets
+from kurir.services.delivering.tokens import Tokens
+from kurir.services.dispatching.budgets import Budgets
+from kurir.services.dispatching.dispatcher import Dispatcher
+from kurir.services.dispatching.gates import Gates
+from kurir.services.dispatching.patience import Patience
+from kurir.services.dispatching.withdrawal import Withdrawal
+from kurir.services.keeping.housekeeping import Housekeeping
+from kurir.services.keeping.opening import Opened
+from kurir.services.keeping.storage import Reserve, Storage
+from kurir.services.lending.consumers import Consumers
 from kurir.services.registry import Registry, health_key
-from kurir.services.scheduler import Scheduler
-from kurir.services.schedules import Schedules
-from kurir.services.storage import Reserve, Storage
-from kurir.services.timekeeping import Timekeeping
-from kurir.services.tokens import Tokens
-from kurir.services.watchdog import Liveness
-from kurir.services.withdrawal import Withdrawal
+from kurir.services.scheduling.scheduler import Scheduler
+from kurir.services.scheduling.schedules import Schedules
+from kurir.services.watching.connectivity import NetworkWatch
+from kurir.services.watching.timekeeping import Timekeeping
+from kurir.services.watching.watchdog import Liveness
 from kurir.store import leases, meta
 from kurir.store.amend import put_holds
 from kurir.store.look import oldest_live

@@ -1,0 +1,1 @@
+"""What people do with jobs and owners after they were accepted."""

@@ -1,0 +1,1 @@
+"""Which lanes may send, whose turn it is, and what the end of an attempt teaches."""

@@ -1,0 +1,1 @@
+"""The store and its disk: opened, written, kept tidy."""

@@ -1,0 +1,1 @@
+"""Jobs that local programs lease, work off, and give back."""

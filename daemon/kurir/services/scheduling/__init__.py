@@ -1,0 +1,1 @@
+"""Schedules, whose slots become jobs."""

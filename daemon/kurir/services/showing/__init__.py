@@ -1,0 +1,1 @@
+"""Documents and figures: how jobs, lanes and the daemon look to people."""

@@ -1,0 +1,1 @@
+"""The world outside and the daemon itself: network, power, clocks, and whom to tell."""
