@@ -4,8 +4,8 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 DEMO   ?=
 TESTS  ?= tests
-# Tests wait for processes more than they compute, so two at once suit one core; WORKERS=0 runs them one by one.
-WORKERS ?= $(shell n=$$(nproc 2>/dev/null || echo 2); [ $$n -lt 4 ] && echo $$((n + 1)) || echo 4)
+# How many tests run at once: one per processor, four at most. WORKERS=0 runs them one by one.
+WORKERS ?= $(shell n=$$(nproc 2>/dev/null || echo 2); [ $$n -lt 4 ] && echo $$n || echo 4)
 PYTEST := $(BIN)/python -m pytest -q --durations=15 --durations-min=1
 SOURCES := daemon tests packaging
 # Byte code is wanted: each test of a real process would compile everything again.

@@ -14,7 +14,7 @@ from kurir.control.answers import Answer
 from kurir.control.connection import Connection
 from kurir.control.events import EventStream
 from kurir.control.services import Services
-from kurir.domain.errors import Refused
+from kurir.domain.errors import Refused, StoreCorrupt
 from kurir.domain.peer import Peer
 from kurir.services.accepting.timing import duration
 
@@ -88,8 +88,13 @@ class Call:
             ended.cancel()
         if any(reason.done() for reason in over):
             return False
-        if not news.done():
-            await ended
+        try:
+            if not news.done():
+                await ended
+        except StoreCorrupt:  # found by this look, perhaps: the next life of the store is about to begin
+            await asyncio.wait({news, *over}, timeout=left / 1000, return_when=asyncio.FIRST_COMPLETED)
+            if not news.done():
+                raise
         return news.done()
 
 

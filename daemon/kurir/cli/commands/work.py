@@ -6,11 +6,10 @@ import shutil
 import signal
 import sys
 import threading
-from types import FrameType
 
 import click
 
-from kurir.cli import complete, exits, screen
+from kurir.cli import complete, exits, prompt_signals, screen
 from kurir.cli.crew import Crew, Shift
 from kurir.cli.human import span
 from kurir.cli.printable import printable
@@ -107,10 +106,9 @@ def _stop_on_signals(crew: Crew) -> set[int]:
     """SIGTERM and SIGINT end the work. Returns which of them came."""
     caught: set[int] = set()
 
-    def stop(number: int, _: FrameType | None) -> None:
+    def stop(number: int) -> None:
         caught.add(number)
         crew.stop()
 
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, stop)
+    prompt_signals.listen((signal.SIGTERM, signal.SIGINT), stop)
     return caught
