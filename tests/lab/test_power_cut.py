@@ -41,6 +41,8 @@ SETTINGS = {
     "destinations": {"away": {"url": "http://127.0.0.1:9"}},
     "topics": {"kept": {"destination": "away"}},
     "limits": {"disk_reserve": "4MiB"},
+    # Each look at a disk is another boot, on which the uptime of this machine has passed: days of device time in all.
+    "retention": {"done": "365d"},
 }
 
 
