@@ -5,7 +5,6 @@ from __future__ import annotations
 import fcntl
 import os
 import pty
-import select
 import struct
 import subprocess
 import sys
@@ -15,6 +14,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
+
+from support.process import readable
 
 KURIRCTL = [sys.executable, "-m", "kurir.cli"]
 LIMIT = 30.0
@@ -94,15 +95,16 @@ class OnTerminal:
         """Read until it has drawn this, at or after a place in `seen`; returns the place behind it."""
         end = time.monotonic() + LIMIT
         while (found := self.seen.find(wanted.encode(), after)) < 0:
-            ready, _, _ = select.select([self.terminal], [], [], max(0.0, end - time.monotonic()))
-            assert ready, f"it never drew {wanted!r}:\n{self.seen[after:].decode()}"
+            assert readable([self.terminal], end - time.monotonic()), (
+                f"it never drew {wanted!r}:\n{self.seen[after:].decode()}"
+            )
             self.seen += os.read(self.terminal, 65536)
         return found + len(wanted.encode())
 
     def ended(self) -> int:
         """Its exit code, once it has ended; what it drew until then is in `seen`."""
         code = self.process.wait(LIMIT)
-        while select.select([self.terminal], [], [], 0)[0]:
+        while readable([self.terminal], 0):
             self.seen += os.read(self.terminal, 65536)
         return code
 
@@ -133,7 +135,7 @@ def kurirctl_on_terminal(
     os.close(slave)
     seen, waiting, end = b"", list(typed), time.monotonic() + LIMIT
     try:
-        while select.select([master], [], [], max(0.0, end - time.monotonic()))[0]:
+        while readable([master], end - time.monotonic()):
             try:
                 piece = os.read(master, 65536)
             except OSError:  # EIO: the terminal's other side is closed

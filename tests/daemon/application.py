@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import select
 import signal
 import sqlite3
 import subprocess
@@ -17,6 +16,7 @@ from typing import Any
 from cli.command import KURIRCTL, environment
 from kurir import outbox
 from kurir.cli.relay.watch import Watch
+from support.process import ends_within, readable
 
 PATIENCE = 20.0
 
@@ -105,11 +105,7 @@ class Relay:
         return self._process.pid
 
     def ends_within(self, seconds: float) -> bool:
-        fd = os.pidfd_open(self.pid)
-        try:
-            return bool(select.select([fd], [], [], seconds)[0])
-        finally:
-            os.close(fd)
+        return ends_within(self.pid, seconds)
 
     def kill9(self) -> None:
         self._process.kill()
@@ -125,7 +121,7 @@ class Relay:
         assert self._process.stderr is not None
         seen = b""
         while text.encode() not in seen:
-            assert select.select([self._process.stderr], [], [], PATIENCE)[0], f"never said {text!r}: {seen!r}"
+            assert readable([self._process.stderr.fileno()], PATIENCE), f"never said {text!r}: {seen!r}"
             piece = os.read(self._process.stderr.fileno(), 4096)
             assert piece, f"it ended: {seen!r}"
             seen += piece

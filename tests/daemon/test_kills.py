@@ -9,7 +9,6 @@ import asyncio
 import hashlib
 import os
 import random
-import select
 import signal
 import socket
 import sqlite3
@@ -26,6 +25,7 @@ import pytest
 
 from kurir.client import Client, DaemonUnreachable, NewJob
 from support.daemon import Daemon, MakeDaemon
+from support.process import readable
 from support.server import Hang, Reply, ThreadedServer
 
 KILLS = 200
@@ -44,7 +44,7 @@ def _receiver(folder: Path) -> Iterator[tuple[str, Path]]:
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None
-            assert select.select([process.stdout], [], [], 20)[0]
+            assert readable([process.stdout.fileno()], 20)
             yield process.stdout.readline().split()[-1], store
         finally:
             process.send_signal(signal.SIGTERM)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import fcntl
 import os
-import select
 import signal
 import socket
 import sqlite3
@@ -16,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from support.daemon import PATIENCE, Daemon, Ended, MakeDaemon, run_to_end
+from support.process import readable
 from support.server import ThreadedServer
 
 SOON = 5.0
@@ -239,7 +239,7 @@ def test_s2_of_twenty_parallel_starts_exactly_one_serves(make: MakeDaemon, srv: 
         fds = {os.pidfd_open(racer.pid): racer for racer in racers}
         losers = []
         while len(losers) < 19:
-            ready = select.select(list(fds), [], [], 60)[0]
+            ready = readable(fds, 60)
             assert ready, f"{len(racers) - len(losers)} still run"
             for fd in ready:
                 losers.append(fds.pop(fd))

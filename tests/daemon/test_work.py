@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import select
 import signal
 import subprocess
 import time
@@ -18,7 +17,7 @@ import pytest
 from cli.command import KURIRCTL, Ended, environment, kurirctl
 from kurir.client import Clash, Client, Job, KurirError
 from support.daemon import PATIENCE, Daemon, MakeDaemon
-from support.process import wakeups
+from support.process import ends_within, readable, wakeups
 
 TOPICS: dict[str, Any] = {
     "thumbs": {
@@ -92,21 +91,14 @@ def heard(descriptor: int, lines: int = 1, timeout: float = PATIENCE) -> list[st
     """The next so many lines that commands reported."""
     said, end = b"", time.monotonic() + timeout
     while said.count(b"\n") < lines:
-        assert select.select([descriptor], [], [], max(0.0, end - time.monotonic()))[0], f"only {said!r}"
+        assert readable([descriptor], end - time.monotonic()), f"only {said!r}"
         said += os.read(descriptor, 65536)
     return said.decode().splitlines()
 
 
 def gone(pid: int, timeout: float = PATIENCE) -> bool:
     """Whether a process ends (or has ended) in time."""
-    try:
-        descriptor = os.pidfd_open(pid)
-    except ProcessLookupError:
-        return True
-    try:
-        return bool(select.select([descriptor], [], [], timeout)[0])
-    finally:
-        os.close(descriptor)
+    return ends_within(pid, timeout)
 
 
 def until(job: Job, state: str, client: Client) -> Job:

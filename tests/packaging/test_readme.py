@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import pty
 import re
-import select
 import signal
 import socket
 import subprocess
@@ -17,6 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+
+from support.process import readable
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -39,8 +40,9 @@ class Demo:
         """Collect what it prints until it says something, or until its end. Fails after PATIENCE."""
         deadline = time.monotonic() + PATIENCE
         while wanted is None or wanted not in self.said:
-            readable, _, _ = select.select([self.terminal], [], [], max(0.0, deadline - time.monotonic()))
-            assert readable, f"the demo stands still:\n{self.said.decode()}"
+            assert readable([self.terminal], deadline - time.monotonic()), (
+                f"the demo stands still:\n{self.said.decode()}"
+            )
             try:
                 piece = os.read(self.terminal, 65536)
             except OSError:  # a terminal whose last user has gone

@@ -14,7 +14,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import select
 import signal
 import socket
 import subprocess
@@ -28,6 +27,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from kurir.client import Client, KurirProblem
+from support.process import ends_within, readable
 from support.toml_document import merged, toml
 
 PATIENCE = 20.0
@@ -220,11 +220,7 @@ class Daemon:
 
     def ends_within(self, seconds: float) -> bool:
         """Whether the process ends within that time; it is not reaped. For killing at a chosen moment."""
-        fd = os.pidfd_open(self.pid)
-        try:
-            return bool(select.select([fd], [], [], seconds)[0])
-        finally:
-            os.close(fd)
+        return ends_within(self.pid, seconds)
 
     @property
     def running(self) -> bool:
@@ -262,8 +258,8 @@ class Daemon:
         try:
             while (found := self._noticed(wanted, after)) is None:
                 left = end - time.monotonic()
-                ready = select.select([self._notify, fd], [], [], max(0.0, left))[0]
-                if self._notify in ready:
+                ready = readable([self._notify.fileno(), fd], left)
+                if self._notify.fileno() in ready:
                     continue
                 assert ready, f"no {wanted} within {timeout} s, only {self.notices}:\n{self.tail()}"
                 self.wait_exit()

@@ -38,15 +38,20 @@ class Watch:
 
     def wait(self, seconds: float | None = None) -> bool:
         """Wait until it is changed, or was since the last `forget`; false if it is not within so many seconds."""
-        while select.select([self._descriptor], [], [], seconds)[0]:
+        while self._heard(seconds):
             if self._read():
                 return True
         return False
 
     def forget(self) -> None:
         """What has changed so far is going to be looked at."""
-        while select.select([self._descriptor], [], [], 0)[0]:
+        while self._heard(0):
             self._read()
+
+    def _heard(self, seconds: float | None) -> bool:
+        poll = select.poll()
+        poll.register(self._descriptor, select.POLLIN)
+        return bool(poll.poll(None if seconds is None else max(0.0, seconds) * 1000))
 
     def _read(self) -> bool:
         """Take events off the queue; whether one was about the database."""
