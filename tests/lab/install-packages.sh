@@ -6,6 +6,7 @@ set -eu
 packages="
 network-manager dnsmasq-base dbus nftables iproute2 python3-dbusmock
 util-linux procps strace
+systemd-container mmdebstrap
 xfsprogs e2fsprogs
 influxdb prometheus-pushgateway radicale
 fish zsh mandoc groff man-db

@@ -102,6 +102,18 @@ class Received:
     body: bytes
 
 
+def received(store: Path) -> list[Received]:
+    """What a receiver has in its store, oldest first."""
+    conn = sqlite3.connect(store, timeout=10)
+    try:
+        if not conn.execute("SELECT 1 FROM sqlite_schema WHERE name = 'received'").fetchone():
+            return []  # nothing came yet
+        rows = conn.execute("SELECT seq, at, method, target, key, sha256, body FROM received ORDER BY seq")
+        return [Received(*row) for row in rows]
+    finally:
+        conn.close()
+
+
 class Receiver(Program):
     """kurir.receiver on an address; what it has is read from its store, so it does not matter where it runs."""
 
@@ -120,14 +132,7 @@ class Receiver(Program):
 
     def received(self) -> list[Received]:
         """All of it, oldest first."""
-        conn = sqlite3.connect(self.store, timeout=10)
-        try:
-            if not conn.execute("SELECT 1 FROM sqlite_schema WHERE name = 'received'").fetchone():
-                return []  # nothing came yet
-            rows = conn.execute("SELECT seq, at, method, target, key, sha256, body FROM received ORDER BY seq")
-            return [Received(*row) for row in rows]
-        finally:
-            conn.close()
+        return received(self.store)
 
     def wait(self, count: int, timeout: float = PATIENCE) -> list[Received]:
         """Everything, once it is that many."""
