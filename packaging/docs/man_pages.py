@@ -54,6 +54,11 @@ _KURIRD_FILES = {
     "/var/lib/kurir": "The state: the queue, large payloads, copies.",
     "/run/kurir/control.sock": "The socket.",
 }
+_DOCUMENTATION = "/usr/share/doc/kurird"
+_PAGES = {
+    "kurirctl": {"programs.md": "An outbox in an application's own database, schedules, workers, dead letters."},
+    "kurird": {"security.md": "Whom it trusts with what."},
+}
 _KURIRCTL_ENVIRONMENT = {
     "KURIR_SOCKET": "The daemon's socket.",
     "VISUAL, EDITOR": "What `kurirctl edit` opens.",
@@ -102,6 +107,7 @@ def _kurirctl() -> Iterator[str]:
     yield roff.section("EXAMPLES")
     yield from roff.literal(_EXAMPLES.splitlines())
     yield from (roff.section("SEE ALSO"), "\\fBkurird\\fR(8), \\fBkurird.toml\\fR(5)")
+    yield from _see("kurirctl")
 
 
 def _command(command: click.Command, context: click.Context) -> Iterator[str]:
@@ -146,6 +152,7 @@ def _kurird() -> Iterator[str]:
     yield from _terms("ENVIRONMENT", _KURIRD_ENVIRONMENT)
     yield from _terms("FILES", _KURIRD_FILES)
     yield from (roff.section("SEE ALSO"), "\\fBkurirctl\\fR(1), \\fBkurird.toml\\fR(5)")
+    yield from _see("kurird")
 
 
 def _option(action: argparse.Action) -> str:
@@ -160,6 +167,12 @@ def _configuration() -> Iterator[str]:
     yield roff.section("DESCRIPTION")
     yield from roff.from_markdown(text)
     yield from (roff.section("SEE ALSO"), "\\fBkurird\\fR(8), \\fBkurirctl\\fR(1)")
+
+
+def _see(program: str) -> Iterator[str]:
+    yield from roff.paragraph(f"In {_DOCUMENTATION}:")
+    for page, about in _PAGES[program].items():
+        yield from roff.term(page, about)
 
 
 def _terms(title: str, terms: dict[str, str]) -> Iterator[str]:

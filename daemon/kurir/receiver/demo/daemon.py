@@ -51,6 +51,9 @@ path = "/unsteady"
 [topics.refused]        # the receiver answers 422 there
 destination = "receiver"
 path = "/refused"
+
+[topics.thumbs]         # for programs on this computer: kurirctl work thumbs -- COMMAND
+consumer = "local"
 """
 
 _FROM_A_SUPERVISOR = ("WATCHDOG_USEC", "WATCHDOG_PID", "LISTEN_FDS", "LISTEN_PID", "LISTEN_FDNAMES")
