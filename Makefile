@@ -4,6 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 DEMO   ?=
 TESTS  ?= tests
+PACKAGES ?=
 # How many tests run at once: one per processor, four at most. WORKERS=0 runs them one by one.
 WORKERS ?= $(shell n=$$(nproc 2>/dev/null || echo 2); [ $$n -lt 4 ] && echo $$n || echo 4)
 PYTEST := $(BIN)/python -m pytest -q --durations=15 --durations-min=1
@@ -12,7 +13,7 @@ SOURCES := daemon tests packaging
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test check format docs shots bench lab lab-full lab-packages lock clean
+.PHONY: help setup run test check format docs shots bench lab lab-full lab-packages packages lock clean
 
 help: ## explain every target
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -61,6 +62,9 @@ lab: setup lab-packages ## the tests that need root and system packages: real Ne
 
 lab-full: setup lab-packages ## the slow ones: virtual machine, musl build, emulation
 	$(PYTEST) -m lab_full $(TESTS)
+
+packages: setup ## make the packages for Debian and Alpine in build/packages (PACKAGES="--system debian13" makes one)
+	$(BIN)/python packaging/builder $(PACKAGES)
 
 lock: ## renew requirements.lock (needs uv)
 	uv pip compile --universal --python-version 3.11 --generate-hashes --no-header --no-emit-index-url --no-emit-find-links --extra test --extra bench pyproject.toml -o requirements.lock

@@ -1,0 +1,62 @@
+"""The packages, built from this checkout when a test asks for one, and kept until what they are made of changes."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Literal
+
+ROOT = Path(__file__).resolve().parents[2]
+KEPT = ROOT / "build" / "test-packages"
+# What packages are made of, as paths of the checkout.
+MADE_OF = ("daemon", "packaging", "systemd", "openrc", "LICENSE", "requirements.lock")
+
+System = Literal["debian12", "debian13", "alpine"]
+Architecture = Literal["amd64", "arm64"]
+
+
+def package(system: System, arch: Architecture = "amd64", *, version: str | None = None) -> Path:
+    """The file of a package. With `version`, the same program under that number, to try an upgrade."""
+    KEPT.mkdir(parents=True, exist_ok=True)
+    with (KEPT / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # tests run side by side
+        folder = KEPT / "-".join(filter(None, (system, arch, version, _digest()[:16])))
+        if not (folder / "built").exists():
+            build(folder, system, arch, version=version)
+            (folder / "built").touch()
+    (found,) = (path for path in folder.iterdir() if path.suffix in {".deb", ".apk"})
+    return found
+
+
+def build(
+    out: Path,
+    system: System,
+    arch: Architecture = "amd64",
+    *,
+    version: str | None = None,
+    work: Path = ROOT / "build" / "packaging",
+    environ: dict[str, str] | None = None,
+) -> None:
+    """Build a package into a folder, as `make packages` does. Fails with what the build said."""
+    command = [sys.executable, str(ROOT / "packaging" / "builder"), "--system", system, "--arch", arch]
+    command += ["--out", str(out), "--work", str(work), *(("--version", version) if version else ())]
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=False, env={**os.environ, **(environ or {})}, timeout=600
+    )
+    assert done.returncode == 0, f"{' '.join(command)}:\n{done.stdout}{done.stderr}"
+
+
+def _digest() -> str:
+    """Of the names, the modes and the content of everything that packages are made of."""
+    digest = hashlib.sha256()
+    for place in MADE_OF:
+        base = ROOT / place
+        for path in sorted(base.rglob("*")) if base.is_dir() else [base]:
+            if path.is_file() and "__pycache__" not in path.parts and ".egg-info" not in str(path):
+                digest.update(f"{path.relative_to(ROOT)}\0{path.stat().st_mode}\0{path.stat().st_size}\0".encode())
+                digest.update(path.read_bytes())
+    return digest.hexdigest()
