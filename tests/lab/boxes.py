@@ -232,7 +232,7 @@ class Box:
         if user and self.systemd:
             command = ("setpriv", f"--reuid={user}", f"--regid={user}", "--init-groups", "--", *command)
         elif user:
-            command = ("su", "-s", "/bin/sh", "-c", 'exec "$0" "$@"', user, *command)
+            command = ("su", "-s", "/bin/sh", "-c", 'exec "$0" "$@"', "--", user, *command)
         enter = ["nsenter", "-t", str(self.pid), *("-m", "-u", "-i", "-n", "-p", "-r", "-w")]
         return ["env", "-i", *(f"{key}={value}" for key, value in environment.items()), *enter, "--", *command]
 
