@@ -76,7 +76,7 @@ def _run(settings: Settings, path: Path | None) -> int:
     from kurir.logs import configure  # noqa: PLC0415
 
     async def serve() -> None:
-        log = configure(settings.daemon.log_level, settings.daemon.log_format)
+        log = configure(settings.daemon.log_level, settings.daemon.log_format, environ=os.environ)
         await Program(settings, path, os.environ, log).run()
         log.flush()
 

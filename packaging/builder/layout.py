@@ -23,6 +23,8 @@ UNITS = {
     "systemd/kurird.service": "/usr/lib/systemd/system/kurird.service",
     "systemd/kurird.socket": "/usr/lib/systemd/system/kurird.socket",
     "systemd/kurir-relay@.service": "/usr/lib/systemd/user/kurir-relay@.service",
+    "systemd/kurird-textfile.service": "/usr/lib/systemd/system/kurird-textfile.service",
+    "systemd/kurird-textfile.timer": "/usr/lib/systemd/system/kurird-textfile.timer",
     "systemd/kurird.sysusers": "/usr/lib/sysusers.d/kurird.conf",
     "systemd/kurird.tmpfiles": "/usr/lib/tmpfiles.d/kurird.conf",
     "packaging/dbus/kurird.conf": "/usr/share/dbus-1/system.d/kurird.conf",
@@ -96,6 +98,8 @@ def _documentation(made: Stage) -> None:
             made.write(f"{DOC}/changelog.gz", compressed(page.read_bytes()))
         else:
             made.write(f"{DOC}/{page.relative_to(ROOT / 'packaging' / 'docs')}", page.read_bytes())
+    for file in sources.files("packaging/monitoring"):
+        made.write(f"{DOC}/monitoring/{file.name}", file.read_bytes())
     for page in sources.files("packaging/man"):
         made.write(f"/usr/share/man/man{page.suffix[1:]}/{page.name}.gz", compressed(page.read_bytes()))
 

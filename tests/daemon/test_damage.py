@@ -142,8 +142,10 @@ def test_a4_a_damaged_database_at_start_is_set_aside_and_what_can_be_read_goes_o
     assert daemon.client.wait(daemon.client.submit("orders", {"new": 1}).id, 10).delivered
     daemon.restart()
     assert "store_quarantined" in _reasons(daemon)
+    assert 'kurir_degraded{reason="store_quarantined"} 1.0' in daemon.client.metrics()
     daemon.client.acknowledge("store_quarantined")
     assert _reasons(daemon) == []
+    assert "kurir_degraded{" not in daemon.client.metrics()
     daemon.restart()
     assert _reasons(daemon) == []
     assert len(_aside(daemon)) == 1, "it was set aside again"

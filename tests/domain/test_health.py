@@ -171,6 +171,10 @@ def test_f16_a_timed_hold_simply_ends() -> None:
     assert holds.impose(Hold.RETRY_AFTER, "answered 429", 0, 4_103)
     assert holds.gate(4_102, 0).passes is Pass.SHUT
     assert holds.gate(4_103, 9) is OPEN
+    assert (holds.standing[Hold.RETRY_AFTER].holds(4_102), holds.standing[Hold.RETRY_AFTER].holds(4_103)) == (
+        True,
+        False,
+    )
     assert holds.drop_expired(4_102) == []
     assert holds.drop_expired(4_103) == [Hold.RETRY_AFTER]
     assert holds.standing == {}

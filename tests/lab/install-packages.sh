@@ -9,6 +9,7 @@ util-linux procps strace
 systemd-container mmdebstrap
 xfsprogs e2fsprogs
 influxdb prometheus-pushgateway radicale
+prometheus prometheus-node-exporter logrotate
 fish zsh mandoc groff man-db
 "
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-UNITS = ("kurird.service", "kurird.socket")
+UNITS = ("kurird.service", "kurird.socket", "kurird-textfile.service", "kurird-textfile.timer")
 
 needs_systemd = pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="needs systemd-analyze (systemd)")
 
@@ -19,7 +19,9 @@ def units(tmp_path: Path) -> Path:
     """The units as they are, but for a program that is there to be looked for."""
     for name in UNITS:
         text = (ROOT / "systemd" / name).read_text()
-        (tmp_path / name).write_text(text.replace("/usr/bin/kurird", "/bin/true"))
+        (tmp_path / name).write_text(
+            text.replace("/usr/bin/kurirctl", "/bin/true").replace("/usr/bin/kurird", "/bin/true")
+        )
     return tmp_path
 
 

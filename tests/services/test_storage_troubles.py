@@ -22,6 +22,7 @@ from kurir.services.agenda import Agenda
 from kurir.services.delivering import delivery
 from kurir.services.keeping import housekeeping, storage
 from kurir.services.registry import Registry
+from kurir.services.showing.figures import Figures
 from kurir.services.watching.watchdog import Watchdog
 from kurir.store import owners
 from kurir.store.database import FILE, PAGE
@@ -351,3 +352,15 @@ async def test_an_attempt_whose_end_cannot_be_written_as_it_is_ends_all_the_same
         assert daemon.defects
         daemon.defects.clear()
     assert len(srv.requests) == 1
+
+
+async def test_the_metrics_name_every_reason_that_the_status_names(tmp_path: Path) -> None:
+    async with running(tmp_path, registry(), clock=FakeClock()) as daemon:
+        figures = Figures(daemon.engine, daemon.clock)
+        try:
+            assert figures.snapshot(("reload",)).degraded == {"reload"}
+            _sql(tmp_path, "INSERT INTO degraded VALUES ('store_quarantined', 'it was damaged', 0)")
+            daemon.engine.storage.failed(DiskFull("full"))
+            assert figures.snapshot(("reload",)).degraded == {"reload", "store_quarantined", "disk_full"}
+        finally:
+            figures.close()

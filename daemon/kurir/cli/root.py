@@ -35,6 +35,7 @@ COMMANDS: Mapping[str, tuple[str, str, str]] = {
     "top": ("top", "top", "Watch what is under way, live."),
     "doctor": ("doctor", "doctor", "Say what is wrong, and the cure."),
     "events": ("events", "events", "Follow what happens."),
+    "metrics": ("metrics", "metrics", "Print the metrics, or write them where node_exporter reads."),
     "relay": ("relay", "relay", "Move an application's own outbox table into the daemon."),
     "backup": ("operate", "backup", "Make a consistent copy of the store."),
     "export": ("move", "export_jobs", "Write all jobs that are not delivered to a file."),
@@ -50,7 +51,7 @@ SECTIONS: Mapping[str, tuple[str, ...]] = {
     "See what became of it": ("list", "show", "why", "wait", "events", "dropped"),
     "Act on jobs": ("cancel", "retry", "edit", "flush", "dead", "conflicts", "resolve"),
     "Steer what is sent": ("pause", "resume", "schedule", "secret"),
-    "Look after the daemon": ("status", "top", "doctor", "ack", "backup", "export", "import", "owner"),
+    "Look after the daemon": ("status", "top", "doctor", "metrics", "ack", "backup", "export", "import", "owner"),
     "This command line": ("completion",),
 }
 

@@ -217,6 +217,10 @@ class Client:
         """Say that a degraded reason was seen."""
         return self.run(calls.acknowledge(reason))
 
+    def metrics(self) -> str:
+        """The numbers in Prometheus' text format (for administrators)."""
+        return self.run(calls.metrics())
+
     def healthy(self) -> bool:
         """Whether the process answers."""
         return self.run(calls.probe("/healthz"))

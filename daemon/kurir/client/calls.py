@@ -200,6 +200,17 @@ def backup(name: str) -> Call[dict[str, Any]]:
     return post("back up", "/v1/backup", {"name": name}, wait=LONG_WORK)
 
 
+def metrics() -> Call[str]:
+    """The numbers in Prometheus' text format."""
+    return Call(
+        purpose="read the metrics",
+        method="GET",
+        target="/metrics",
+        read=lambda answer: answer.body.decode("utf-8", "replace"),
+        repeat=Repeat.SAFE,
+    )
+
+
 def probe(path: str) -> Call[bool]:
     """`/healthz` or `/readyz`: true for 2xx; a refusal is an exception like any other."""
     return Call(

@@ -122,6 +122,10 @@ class Standing:
         """Whether it simply ends at `until`; the others are tested with a probe then."""
         return self.hold is Hold.RETRY_AFTER
 
+    def holds(self, now: int) -> bool:
+        """Whether anything is held by it: one whose time is over only waits to be forgotten."""
+        return not self.timed or now < self.until
+
 
 PROBE_LADDER = (1 * MINUTE, 2 * MINUTE, 5 * MINUTE, 15 * MINUTE, 60 * MINUTE)
 PORTAL_LADDER = (MINUTE // 2, MINUTE, 2 * MINUTE, 5 * MINUTE, 15 * MINUTE)

@@ -1,4 +1,4 @@
-"""Writes lines to a stream. A full disk or a closed pipe costs lines, never the daemon.
+"""Makes lines, and hands them on: at once, or together with those of the same tick.
 
 JSON is encoded directly: through structlog's chain of processors a line costs three times as much.
 """
@@ -8,12 +8,14 @@ from __future__ import annotations
 import io
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from enum import IntEnum
-from typing import Final, Protocol
+from typing import Final
 
 from kurir.logs.clean import clean, clean_value
 from kurir.logs.formats import Fields, Format, Stamp, console, json_line
+from kurir.logs.journal import journal
+from kurir.logs.sinks import Entry, Sink, Stream, StreamSink
 
 
 class Level(IntEnum):
@@ -28,20 +30,10 @@ class Level(IntEnum):
 _NAMES: Final = tuple(level.name.lower() for level in Level)  # by a tenth of the number: members hash slowly
 
 
-class Stream(Protocol):
-    """Where lines go: an unbuffered binary file."""
-
-    def write(self, data: bytes, /) -> int | None:
-        """Write and say how much of it."""
-
-    def isatty(self) -> bool:
-        """Whether a person is looking."""
-
-
 class Logger:
     """One log. Lines may come from any thread; those that are queued are written together, at the end of a tick."""
 
-    def __init__(self, level: Level, format_: Format, stream: Stream, wall: Callable[[], float] = time.time) -> None:
+    def __init__(self, level: Level, format_: Format, sink: Sink, wall: Callable[[], float] = time.time) -> None:
         """`wall`: seconds since 1970."""
         self.level = level
         self.defer: Callable[[Callable[[], None]], object] | None = None
@@ -49,11 +41,10 @@ class Logger:
         self.lost = 0
         """Writes that failed since the last one that succeeded."""
         self._format = format_
-        self._stream = stream
+        self._sink = sink
         self._wall = wall
         self._stamp = Stamp()
-        self._lines: list[bytes] = []
-        self._torn = False
+        self._entries: list[Entry] = []
         self._lock = threading.RLock()
         self._watchers: list[Callable[[], None]] = []
 
@@ -68,7 +59,7 @@ class Logger:
 
     def set_format(self, name: str) -> None:
         """`auto`, `json` or `console`."""
-        self._format = _format(name, self._stream)
+        self._format = _format(name, self._sink)
 
     def debug(self, event: str, **fields: object) -> None:
         self.write(Level.DEBUG, event, **fields)
@@ -88,14 +79,14 @@ class Logger:
             return
         shown = {clean(name): clean_value(value) for name, value in fields.items() if value is not None}
         with self._lock:
-            self._lines.append(self._line(level, clean(event), shown))
+            self._entries.append(self._entry(level, clean(event), shown))
             self.flush()
 
     def queue(self, level: Level, event: str, fields: Fields) -> None:
         """A line of fields that are clean already, written with the others of this tick. On the loop's thread."""
         with self._lock:
-            self._lines.append(self._line(level, event, fields))
-            if len(self._lines) > 1:
+            self._entries.append(self._entry(level, event, fields))
+            if len(self._entries) > 1:
                 return
         try:
             if self.defer is not None and level < Level.ERROR:
@@ -108,47 +99,34 @@ class Logger:
     def flush(self) -> None:
         """Write what is queued."""
         with self._lock:
-            lines, self._lines = self._lines, []
-            if not lines:
+            entries, self._entries = self._entries, []
+            if not entries:
                 return
             if self.lost:
                 fields = {"writes": self.lost}
-                lines.insert(0, self._line(Level.WARNING, "lines of the log could not be written", fields))
-            if self._torn:
-                lines.insert(0, b"\n")
-            if self._put(b"".join(lines)):
-                self.lost, self._torn = 0, False
-            else:
-                self.lost += 1
+                entries.insert(0, self._entry(Level.WARNING, "lines of the log could not be written", fields))
+            self.lost = 0 if self._sink.put(entries) else self.lost + 1
 
-    def _line(self, level: Level, event: str, fields: Fields) -> bytes:
-        return self._format(
-            {"timestamp": self._stamp(self._wall()), "level": _NAMES[level // 10 - 1], "event": event, **fields}
-        )
-
-    def _put(self, data: bytes) -> bool:
-        try:
-            while data:
-                written = self._stream.write(data)
-                if not written:
-                    return False  # it would block
-                self._torn = True
-                data = data[written:]
-        except (OSError, ValueError):  # full, gone, or closed
-            return False
-        return True
+    def _entry(self, level: Level, event: str, fields: Fields) -> Entry:
+        said = {"timestamp": self._stamp(self._wall()), "level": _NAMES[level // 10 - 1], "event": event, **fields}
+        return Entry(said, self._format(said))
 
 
-def configure(level: str, format_: str = "auto", stream: Stream | None = None) -> Logger:
+def configure(
+    level: str, format_: str = "auto", stream: Stream | None = None, environ: Mapping[str, str] | None = None
+) -> Logger:
     """The log of the daemon: on standard error, in the format that suits it, unless told otherwise.
 
-    `level`: debug, info, warning or error; `format_`: auto, json or console.
+    `level`: debug, info, warning or error; `format_`: auto, json or console. `environ`: where a service manager says
+    that the journal reads standard error, which then gets entries with fields.
     """
-    out = stream if stream is not None else io.FileIO(2, "w", closefd=False)
-    return Logger(Level[level.upper()], _format(format_, out), out)
+    sink: Sink | None = journal(environ) if environ and stream is None else None
+    if sink is None:
+        sink = StreamSink(stream if stream is not None else io.FileIO(2, "w", closefd=False))
+    return Logger(Level[level.upper()], _format(format_, sink), sink)
 
 
-def _format(name: str, stream: Stream) -> Format:
-    if name == "console" or (name == "auto" and stream.isatty()):
+def _format(name: str, sink: Sink) -> Format:
+    if name == "console" or (name == "auto" and sink.terminal):
         return console()
     return json_line

@@ -101,7 +101,7 @@ def _holds(health: Health | None, lens: Lens) -> list[HoldDocument]:
     for held in health.holds.standing.values() if health else ():
         until = lens.estimate(held.until)
         since = lens.estimate(held.since)
-        if not (held.timed and held.until <= lens.now.device) and until is not None and since is not None:
+        if held.holds(lens.now.device) and until is not None and since is not None:
             found.append(HoldDocument(held.hold.value, held.detail, since, until))
     return found
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import sqlite3
 from collections import Counter
+from collections.abc import Callable
 from contextlib import suppress
+from typing import TypeVar
 
 from kurir.domain.conditions import Supply, costs_data, reachability
 from kurir.domain.errors import KuriError
@@ -14,6 +16,8 @@ from kurir.store import bodies, look
 from kurir.store.database import FILE
 from kurir.store.reader import connect
 from kurir.system.clock import Clock
+
+T = TypeVar("T")
 
 
 class Figures:
@@ -28,16 +32,18 @@ class Figures:
         self._clock = clock
         self._conn: sqlite3.Connection | None = None
 
-    def snapshot(self, degraded: tuple[str, ...]) -> Snapshot:
-        """How things are. What cannot be read at this moment is left out."""
+    def snapshot(self, troubles: tuple[str, ...]) -> Snapshot:
+        """How things are; `troubles`: what else is wrong. What cannot be read at this moment is left out."""
         engine = self._engine
         conditions = engine.network.conditions()
         network = conditions.network
         power = conditions.power.supply
+        now = self._clock.now()
         holds: dict[str, tuple[str, ...]] = {
-            name: tuple(health.holds.standing) for name, health in engine.gates.health.items()
+            name: tuple(hold for hold, held in health.holds.standing.items() if held.holds(now))
+            for name, health in engine.gates.health.items()
         }
-        for name in engine.budgets.spent_up(self._clock.now()):
+        for name in engine.budgets.spent_up(now):
             holds[name] = (*holds.get(name, ()), "budget")
         return Snapshot(
             accounts=self._accounts(),
@@ -51,7 +57,7 @@ class Figures:
             clock_trusted=self._clock.trusted(),
             store_bytes=self._sizes(),
             disk_free=engine.storage.free_bytes(),
-            degraded=degraded,
+            degraded=self._degraded(troubles),
         )
 
     def close(self) -> None:
@@ -65,21 +71,31 @@ class Figures:
             found[topic, kind] += jobs
         return found
 
+    def _degraded(self, troubles: tuple[str, ...]) -> frozenset[str]:
+        """The same reasons as in the status: those that stay until somebody has seen them, the disk's, and others."""
+        kept = self._read(look.degraded) or ()
+        trouble = self._engine.storage.trouble
+        return frozenset((*troubles, *(one.reason for one in kept), *(() if trouble is None else (trouble,))))
+
     def _oldest(self) -> dict[str, float]:
         lanes = self._engine.storage.catalog.by_id
         now = self._clock.now()
         oldest: dict[str, float] = {}
-        try:
-            if self._conn is None:
-                self._conn = connect(self._engine.storage.folder)
-            found = look.oldest_live(self._conn, lanes)
-        except (sqlite3.Error, KuriError):
-            self.close()
-            return {}
+        found = self._read(lambda conn: look.oldest_live(conn, lanes)) or {}
         for lane, (_, accepted_at) in found.items():
             topic = lanes[lane].topic
             oldest[topic] = max(oldest.get(topic, 0.0), (now - accepted_at) / 1000)
         return oldest
+
+    def _read(self, query: Callable[[sqlite3.Connection], T]) -> T | None:
+        """What the store says; None if it cannot be read."""
+        try:
+            if self._conn is None:
+                self._conn = connect(self._engine.storage.folder)
+            return query(self._conn)
+        except (sqlite3.Error, KuriError):
+            self.close()
+            return None
 
     def _sizes(self) -> dict[str, int]:
         folder = self._engine.storage.folder
