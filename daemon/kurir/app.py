@@ -126,6 +126,11 @@ class Program:
         while not work.done():
             self._manager.more_time(STARTING)
             await asyncio.wait({work}, timeout=STARTING / 3000)
+        if (done := work.result().upgraded) is not None:
+            self._log.info(
+                "the queue was upgraded; what it was before is kept for a way back",
+                file=str(done.copy), older=done.older, newer=done.newer,
+            )  # fmt: skip
         return work.result()
 
     def _open(self, folder: Path, wal: bool) -> Opened:

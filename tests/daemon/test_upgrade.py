@@ -2,29 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import shutil
-import sqlite3
-from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from kurir.store import database
 from support.daemon import MakeDaemon
-from support.schema_fixture import FIXTURES, TOPICS, WAITING
+from support.schema_fixture import FIXTURES, TOPICS, restore
 from support.server import ThreadedServer
+from support.upgraded import goes_on, up_to_date
 
-RELEASED = {1}
-"""The schemas that a release brought. What came since is one step further, however many files it has."""
-
-
-def _restore(fixture: Path, folder: Path) -> None:
-    folder.mkdir(mode=0o700)
-    with closing(sqlite3.connect(folder / "queue.db")) as conn:
-        conn.execute("PRAGMA auto_vacuum = INCREMENTAL")
-        conn.executescript(fixture.read_text())
-    (folder / "queue.db").chmod(0o600)
+RELEASED = {1, 2, 3, 4, 5}
+"""The schemas that are out there. One that came since has its fixture when it is released."""
 
 
 @pytest.mark.parametrize("fixture", sorted(FIXTURES.glob("schema-*.sql")), ids=lambda path: path.stem)
@@ -32,33 +22,16 @@ def test_an_older_database_is_upgraded_and_its_backlog_is_delivered(
     make: MakeDaemon, srv: ThreadedServer, fixture: Path
 ) -> None:
     daemon = make(to=srv.url, settings={"topics": TOPICS})
-    _restore(fixture, daemon.state)
+    token = restore(fixture, daemon.state)
     older = int(fixture.stem.partition("-")[2])
-
     daemon.start()
-    daemon.client.resume("topics", "lines")
-    daemon.client.resume("topics", "gone")
-    daemon.drained(30)
-
-    assert len(srv.requests) == WAITING
-    lines = [json.loads(request.body)["n"] for request in srv.requests if request.target == "/lines"]
-    assert lines == [0, 1, 2, 3, 4]
-    bodies = [request.body for request in srv.requests]
-    for body in (b'{"n":"retry"}', b'{"n":"leased"}', b'{"n":"after"}', b"\x00\xff bytes", b"", b'{"n":"expires"}'):
-        assert bodies.count(body) == 1
-    assert bodies.index(b'{"n":"delayed"}') < bodies.index(b'{"n":"after"}')
-    ledger = daemon.ledger()
-    assert (ledger["accepted"], ledger["done"], ledger["dead"], ledger["cancelled"]) == (18, 16, 1, 1)
-    again = daemon.client.submit("lines", {"n": 0}, ordering_key="k", idempotency_key="line-0")
-    assert again.duplicate, "its key was forgotten"
-    assert daemon.client.status()["degraded"] == []
-
-    daemon.term()
+    told = [(entry["older"], entry["newer"], entry["file"]) for entry in daemon.events("the queue was upgraded")]
     newest = database.migrations()[-1][0]
-    with closing(sqlite3.connect(daemon.state / "queue.db")) as conn:
-        assert conn.execute("PRAGMA user_version").fetchone() == (newest,)
-        assert conn.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
-    assert (daemon.state / "backups" / f"schema-{older}.db").exists() == (older < newest)
+    copy = str(daemon.state / "backups" / f"schema-{older}.db")
+    assert told == ([(older, newest, copy)] if older < newest else [])
+    goes_on(daemon, srv, older, token)
+    assert daemon.term() == 0
+    up_to_date(daemon, older)
 
 
 def test_every_schema_that_was_released_has_a_fixture() -> None:

@@ -1,4 +1,4 @@
-"""The schema: it refuses rows that make no sense, it moves forward only, and a copy is kept before it moves."""
+"""The schema: it refuses rows that make no sense, and is the sum of its steps."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kurir.domain.errors import StateDirectoryError, StoreCorrupt
+from kurir.domain.errors import StoreCorrupt
 from kurir.store import database
 from support.store import Store, open_store
 
@@ -105,51 +105,6 @@ def test_the_schema_is_the_sum_of_its_migrations(store: Store) -> None:
     schema = "SELECT name, sql FROM sqlite_schema ORDER BY name"
     assert conn.execute(schema).fetchall() == store.sql(schema)
     conn.close()
-
-
-def test_a_migrated_database_is_not_migrated_again(store: Store, tmp_path: Path) -> None:
-    assert database.migrate(store.conn, tmp_path) == []
-    assert not (tmp_path / "backups").exists()
-
-
-def test_a_newer_schema_is_refused_in_words_that_help(store: Store, tmp_path: Path) -> None:
-    store.sql("PRAGMA user_version = 999")
-    with pytest.raises(StateDirectoryError, match=r"schema 999.*newer program.*backups"):
-        database.migrate(store.conn, tmp_path)
-
-
-def steps_of_tomorrow() -> list[tuple[int, str]]:
-    """A second step, as a later version will have."""
-    return [*database_migrations(), (len(database_migrations()) + 1, "ALTER TABLE jobs ADD COLUMN extra TEXT")]
-
-
-database_migrations = database.migrations
-
-
-def test_the_database_before_a_step_is_kept(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    job = store.add()
-    monkeypatch.setattr(database, "migrations", steps_of_tomorrow)
-    current = database.version(store.conn)
-    assert database.migrate(store.conn, tmp_path) == [current + 1]
-    assert store.sql("SELECT extra FROM jobs") == [(None,)]
-    [kept] = (tmp_path / "backups").iterdir()
-    assert kept.name == f"schema-{current}.db"
-    assert kept.stat().st_mode & 0o777 == 0o600
-    conn = sqlite3.connect(kept)
-    assert conn.execute("SELECT uid FROM jobs").fetchall() == [(job.uid,)]
-    assert conn.execute("PRAGMA user_version").fetchone() == (current,)
-    conn.close()
-
-
-def test_a_step_that_fails_changes_nothing(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    current = database.version(store.conn)
-    broken = "ALTER TABLE jobs ADD COLUMN extra TEXT; INSERT INTO nowhere VALUES (1)"
-    monkeypatch.setattr(database, "migrations", lambda: [*database_migrations(), (current + 1, broken)])
-    with pytest.raises(sqlite3.OperationalError, match="nowhere"):
-        database.migrate(store.conn, tmp_path)
-    assert database.version(store.conn) == current
-    assert "extra" not in [row[1] for row in store.sql("PRAGMA table_info(jobs)")]
-    store.add()
 
 
 def test_a_file_that_is_no_database_is_called_corrupt(tmp_path: Path) -> None:

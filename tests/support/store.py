@@ -23,6 +23,7 @@ from kurir.store.rows import job_from, with_columns
 from kurir.store.settle import AttemptRecord, Settled, settle
 from kurir.store.statements import load
 from kurir.store.tx import Tally, Tx
+from kurir.store.upgrade import upgrade
 
 T = TypeVar("T")
 KEEP_KEY = 7 * DAY
@@ -237,7 +238,7 @@ def error(kind: Any, detail: str = "it failed", status: int | None = None) -> Jo
 def open_store(folder: Path, *, limits: Limits | None = None, wal: bool = True) -> Store:
     """Open the store of a folder, made anew if there is none."""
     conn = database.open_writer(folder, wal=wal)
-    database.migrate(conn, folder)
+    upgrade(conn, folder)
     tally = Tally(conn.execute(load("tables")["tally"]).fetchall())
     store = Store(folder, conn, tally, Catalog.read(conn))
     if limits is not None:

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from kurir.domain.errors import DiskFull, Refused, StoreFailing
 from kurir.store import bodies, database
+from kurir.store.durable import sync
 from kurir.store.reader import connect
 from kurir.store.statements import load
 
@@ -61,7 +62,7 @@ def backup(folder: Path, name: str) -> Backup:
         try:
             done = _copy(folder, partial)
             partial.rename(target)
-            _sync(folder / FOLDER)
+            sync(folder / FOLDER)
         except BaseException:
             shutil.rmtree(partial, ignore_errors=True)
             raise
@@ -88,7 +89,7 @@ def _copy(folder: Path, partial: Path) -> tuple[int, int, int]:
         copy.execute("PRAGMA journal_mode = DELETE")
     size = file.stat().st_size
     for path in (file, partial):
-        _sync(path)
+        sync(path)
     return size, linked, missing
 
 
@@ -104,7 +105,7 @@ def _link_bodies(folder: Path, partial: Path, source: sqlite3.Connection) -> tup
             linked += 1
         except FileNotFoundError:
             missing += 1  # its job has ended since the snapshot, and was removed
-    _sync(kept)
+    sync(kept)
     return linked, missing
 
 
@@ -116,12 +117,4 @@ def _link(source: Path, target: Path) -> None:
             raise
         shutil.copyfile(source, target, follow_symlinks=False)
         target.chmod(0o600)
-        _sync(target)
-
-
-def _sync(path: Path) -> None:
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
+        sync(target)

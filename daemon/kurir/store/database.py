@@ -1,4 +1,4 @@
-"""The database file: how it is opened, which pragmas hold, and how its schema moves forward."""
+"""The database file: how it is opened, which pragmas hold, and the steps of its schema."""
 
 from __future__ import annotations
 
@@ -108,46 +108,6 @@ def migrations() -> list[tuple[int, str]]:
 
 def version(conn: sqlite3.Connection) -> int:
     return int(conn.execute("PRAGMA user_version").fetchone()[0])
-
-
-def migrate(conn: sqlite3.Connection, folder: Path) -> list[int]:
-    """Bring the schema to the newest version; each step is one transaction, and the database before the first is kept.
-
-    Returns the versions that were applied. A database of a newer program is refused: going back is done with the
-    kept copy, never by guessing.
-    """
-    steps = migrations()
-    current = version(conn)
-    if current > steps[-1][0]:
-        raise StateDirectoryError(
-            f"cannot use {folder / FILE}: it has schema {current}, this program knows up to {steps[-1][0]}; "
-            f"install the newer program again, or restore {folder / 'backups'}/schema-*.db"
-        )
-    applied = []
-    if 0 < current < steps[-1][0]:
-        _keep_copy(conn, folder, current)
-    for number, sql in steps:
-        if number <= current:
-            continue
-        try:
-            conn.executescript(f"BEGIN IMMEDIATE; {sql}; PRAGMA user_version = {number}; COMMIT;")
-        except DAMAGED as error:
-            if conn.in_transaction:
-                conn.execute("ROLLBACK")
-            raise fault_of(error) or error from error
-        applied.append(number)
-    return applied
-
-
-def _keep_copy(conn: sqlite3.Connection, folder: Path, current: int) -> None:
-    backups = folder / "backups"
-    backups.mkdir(mode=0o700, exist_ok=True)
-    target = backups / f"schema-{current}.db"
-    partial = target.with_suffix(".partial")
-    partial.unlink(missing_ok=True)
-    conn.execute("VACUUM INTO ?", (str(partial),))
-    partial.chmod(0o600)
-    partial.replace(target)
 
 
 def check(conn: sqlite3.Connection) -> None:

@@ -21,9 +21,11 @@ from kurir.domain.errors import DiskFull, StateDirectoryError, StoreFailing
 from kurir.domain.instant import Now
 from kurir.store import database
 from kurir.store.carve import Carver
+from kurir.store.durable import sync
 from kurir.store.rescue import FAULTS, Rescue
 from kurir.store.statements import load
 from kurir.store.transplant import Outcome, Transplant
+from kurir.store.upgrade import upgrade
 
 _TABLES = load("tables")
 REASON = "store_quarantined"
@@ -97,10 +99,10 @@ def salvage(folder: Path, now: Now) -> SalvageReport:
             lost = "an unknown number" if outcome.lost is None else outcome.lost
             detail = f"the queue was damaged: {outcome.kept} jobs were kept, {lost} lost; see {_ASIDE}{stamp}"
             new.execute(_TABLES["put_degraded"], (REASON, detail, now.wall))
-        _sync(building)
+        sync(building)
         complete = folder / f"{_COMPLETE}{stamp}"
         building.rename(complete)
-        _sync(folder)
+        sync(folder)
         _switch(folder, complete)
     except sqlite3.Error as error:
         building.unlink(missing_ok=True)  # what is left of it takes the room that is short
@@ -182,7 +184,7 @@ def _create(path: Path) -> sqlite3.Connection:
         conn.execute("PRAGMA journal_mode = MEMORY")
         conn.execute("PRAGMA synchronous = OFF")
         conn.execute("PRAGMA cache_size = -8192")
-        database.migrate(conn, path.parent)
+        upgrade(conn, path.parent)
     except BaseException:
         conn.close()
         raise
@@ -197,14 +199,6 @@ def _switch(folder: Path, complete: Path) -> None:
         part = folder / f"{database.FILE}{companion}"
         if part.exists():
             part.rename(folder / f"{_ASIDE}{stamp}{companion}")
-    _sync(folder)
+    sync(folder)
     complete.rename(folder / database.FILE)
-    _sync(folder)
-
-
-def _sync(path: Path) -> None:
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
+    sync(folder)

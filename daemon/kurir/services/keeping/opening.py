@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from kurir.domain import devicetime
@@ -18,6 +18,7 @@ from kurir.store.recover import Recovered
 from kurir.store.salvage import SalvageReport, copies, finish_interrupted, salvage, visibly_damaged
 from kurir.store.statements import load
 from kurir.store.tx import Tally, Tx
+from kurir.store.upgrade import Upgraded, upgrade
 from kurir.system.clock import SystemClock
 
 _TABLES = load("tables")
@@ -76,6 +77,7 @@ class Opened:
     catalog: Catalog
     recovered: Recovered
     salvaged: SalvageReport | None
+    upgraded: Upgraded | None
     body_files: tuple[str, ...]
     schedules: schedules.Kept
 
@@ -92,29 +94,30 @@ def open_store(folder: Path, clock: SystemClock, *, wal: bool, crash_limit: int)
     try:
         if visibly_damaged(folder):
             raise StoreCorrupt("the file is no database")
-        conn = _open(folder, wal)
+        conn, upgraded = _open(folder, wal)
     except StoreCorrupt:
         report = _salvage(folder, clock)
-        conn = _open(folder, wal)
+        conn, upgraded = _open(folder, wal)
     try:
-        return _take_over(conn, folder, clock, crash_limit, report)
+        opened = _take_over(conn, folder, clock, crash_limit, report)
     except StoreCorrupt:
         conn.close()
         if report is not None:
             raise
         report = _salvage(folder, clock)
-        return _take_over(_open(folder, wal), folder, clock, crash_limit, report)
+        opened = _take_over(_open(folder, wal)[0], folder, clock, crash_limit, report)
+    return replace(opened, upgraded=upgraded)
 
 
-def _open(folder: Path, wal: bool) -> sqlite3.Connection:
+def _open(folder: Path, wal: bool) -> tuple[sqlite3.Connection, Upgraded | None]:
     conn = database.open_writer(folder, wal=wal)
     try:
-        database.migrate(conn, folder)
+        upgraded = upgrade(conn, folder)
         database.check(conn)
     except BaseException:
         conn.close()
         raise
-    return conn
+    return conn, upgraded
 
 
 def _take_over(
@@ -138,4 +141,4 @@ def _take_over(
         catalog = Catalog.read(conn)
     except database.DAMAGED as error:
         raise database.fault_of(error) or error from error
-    return Opened(conn, tally, catalog, recovered, report, bodies.names(folder), kept)
+    return Opened(conn, tally, catalog, recovered, report, None, bodies.names(folder), kept)
