@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 
 from kurir.domain.network import NetworkFacts, Reach, State, reachability
-from kurir.system.bus import SystemBus
-from kurir.system.bus_calls import call, has_owner
+from kurir.system.dbus.system_bus import SystemBus
 from kurir.system.login1 import MANAGER, NAME, ROOT, Sleep, SleepWatcher
 from kurir.system.networkmanager import NetworkWatcher
 from kurir.system.timedate1 import ntp_synchronised
+from support.libraries import connected
 from support.nmlab import NetworkLab, PrivateBus, missing, missing_mocks
 
-pytestmark = pytest.mark.lab
+pytestmark = [pytest.mark.lab, pytest.mark.usefixtures("library")]
 
 
 @pytest.fixture(autouse=True)
@@ -29,17 +29,8 @@ def possible() -> None:
 async def prepare_for_sleep(bus: SystemBus, begins: bool) -> None:
     """Let the mock say it."""
     assert bus.connection is not None
-    arguments = [("b", begins)]
-    await call(
-        *(bus.connection.bus, NAME, ROOT, "org.freedesktop.DBus.Mock", "EmitSignal"),
-        *("sssav", MANAGER, "PrepareForSleep", "b", arguments),
-    )
-
-
-async def owned(bus: SystemBus, name: str) -> None:
-    async with asyncio.timeout(10):
-        while bus.connection is None or not await has_owner(bus.connection.bus, name):
-            await asyncio.sleep(0.01)
+    arguments = ("sssav", MANAGER, "PrepareForSleep", "b", [("b", begins)])
+    await bus.connection.call(NAME, ROOT, "org.freedesktop.DBus.Mock", "EmitSignal", *arguments)
 
 
 @asynccontextmanager
@@ -64,7 +55,7 @@ async def test_sleep_and_resume_are_reported(tmp_path: Path) -> None:
         private.start_mock("logind")
         bus = SystemBus(private.address)
         async with sleep_reports(bus) as reports:
-            await owned(bus, NAME)
+            await connected(bus, NAME)
             await prepare_for_sleep(bus, True)
             assert await next_report(reports) is Sleep.PREPARING
             await prepare_for_sleep(bus, False)
@@ -79,7 +70,7 @@ async def test_a_bus_that_dies_while_the_device_prepares_to_sleep_holds_nobody_f
         private.start_mock("logind")
         bus = SystemBus(private.address)
         async with sleep_reports(bus) as reports:
-            await owned(bus, NAME)
+            await connected(bus, NAME)
             await prepare_for_sleep(bus, True)
             assert await next_report(reports) is Sleep.PREPARING
             private.kill("dbus")
@@ -87,7 +78,7 @@ async def test_a_bus_that_dies_while_the_device_prepares_to_sleep_holds_nobody_f
             private.stop("mock logind")
             private.start_bus()
             private.start_mock("logind")
-            await owned(bus, NAME)
+            await connected(bus, NAME)
             await prepare_for_sleep(bus, True)
             assert await next_report(reports) is Sleep.PREPARING
 
@@ -124,8 +115,8 @@ async def test_timedated_vouches_for_the_clock_or_nobody_does(tmp_path: Path) ->
         bus = SystemBus(private.address)
         assert await ntp_synchronised(bus) is None
         async with sleep_reports(bus):
-            await owned(bus, "org.freedesktop.DBus")
+            await connected(bus, "org.freedesktop.DBus")
             assert await ntp_synchronised(bus) is None
             private.start_mock("timedated")
-            await owned(bus, "org.freedesktop.timedate1")
+            await connected(bus, "org.freedesktop.timedate1")
             assert await ntp_synchronised(bus) in (True, False)

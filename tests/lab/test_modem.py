@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 from kurir.domain.roaming import ModemFacts, Registration
-from kurir.system.bus import SystemBus
-from kurir.system.bus_calls import DBUS, call
+from kurir.system.dbus.connection import BUS
+from kurir.system.dbus.system_bus import SystemBus
 from kurir.system.modemmanager import ModemWatcher
 from support import modemmanager_mock
 from support.nmlab import SYSTEM_PYTHON, PrivateBus, missing, missing_mocks
 
-pytestmark = pytest.mark.lab
+pytestmark = [pytest.mark.lab, pytest.mark.usefixtures("library")]
 
 
 @pytest.fixture(autouse=True)
@@ -100,9 +100,8 @@ async def test_only_the_registration_of_a_modem_is_asked_for_at_the_bus(tmp_path
         async with watched(private.address) as here:
             await here.registered(Registration.HOME)
             assert here.bus.connection is not None
-            bus = here.bus.connection.bus
-            debug = (DBUS[0], DBUS[1], "org.freedesktop.DBus.Debug.Stats")
-            rules = await call(bus, *debug, "GetAllMatchRules")
+            debug = (*BUS[:2], "org.freedesktop.DBus.Debug.Stats")
+            rules = await here.bus.connection.call(*debug, "GetAllMatchRules")
             about = [rule for name in rules for rule in rules[name] if "Modem/0" in rule and "Properties" in rule]
             assert len(about) == 2
             assert all("arg0='org.freedesktop.ModemManager1.Modem." in rule for rule in about), about

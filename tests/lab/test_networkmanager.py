@@ -14,8 +14,9 @@ from typing import Any
 import pytest
 
 from kurir.domain.network import Connectivity, Metered, NetworkFacts, Reach, State, reachability
-from kurir.system.bus import SystemBus
+from kurir.system.dbus.system_bus import SystemBus
 from kurir.system.networkmanager import NetworkWatcher
+from support.libraries import Library
 from support.nmlab import NetworkLab, missing
 
 pytestmark = pytest.mark.lab
@@ -26,6 +27,8 @@ def possible() -> None:
     if reason := missing():
         pytest.skip(reason)
 
+
+by_each = pytest.mark.usefixtures("library")
 
 Condition = Callable[[NetworkFacts], bool]
 LineWaiter = Callable[[Callable[[Any], bool], float], Any]
@@ -79,6 +82,7 @@ def offline(facts: NetworkFacts) -> bool:
     return facts.state is State.DISCONNECTED and reachability(facts) is Reach.OFFLINE
 
 
+@by_each
 async def test_all_that_networkmanager_knows_is_reported_once_and_then_only_changes() -> None:
     with NetworkLab() as lab:
         async with observing(lab) as observer:
@@ -95,6 +99,7 @@ async def test_all_that_networkmanager_knows_is_reported_once_and_then_only_chan
             assert all(first != second for first, second in pairwise(values))
 
 
+@by_each
 async def test_the_cable_comes_and_goes() -> None:
     with NetworkLab() as lab:
         async with observing(lab) as observer:
@@ -110,6 +115,7 @@ async def test_the_cable_comes_and_goes() -> None:
             await observer.until(online)
 
 
+@by_each
 async def test_d2_every_kind_of_portal_is_told_from_the_internet() -> None:
     with NetworkLab() as lab:
         async with observing(lab) as observer:
@@ -124,6 +130,7 @@ async def test_d2_every_kind_of_portal_is_told_from_the_internet() -> None:
                 await observer.until(online, 2)
 
 
+@by_each
 async def test_d6_a_network_without_a_way_to_the_internet_is_limited_and_is_tried() -> None:
     with NetworkLab() as lab:
         async with observing(lab) as observer:
@@ -134,6 +141,7 @@ async def test_d6_a_network_without_a_way_to_the_internet_is_limited_and_is_trie
             assert reachability(observer.watcher.facts) is Reach.TRY
 
 
+@by_each
 async def test_d6_a_check_that_hangs_is_not_waited_for_and_all_who_ask_share_it() -> None:
     with NetworkLab(interval=300) as lab:
         async with observing(lab) as observer:
@@ -145,6 +153,7 @@ async def test_d6_a_check_that_hangs_is_not_waited_for_and_all_who_ask_share_it(
             assert set(answers) == {Connectivity.UNKNOWN}
 
 
+@by_each
 async def test_without_a_configured_check_full_is_not_believed() -> None:
     with NetworkLab(interval=None) as lab:
         async with observing(lab) as observer:
@@ -154,6 +163,7 @@ async def test_without_a_configured_check_full_is_not_believed() -> None:
             assert await observer.watcher.check_connectivity() is Connectivity.UNCHECKED
 
 
+@by_each
 async def test_a_network_that_says_it_is_metered_is() -> None:
     with NetworkLab(metered=True) as lab:
         async with observing(lab) as observer:
@@ -164,6 +174,7 @@ async def test_a_network_that_says_it_is_metered_is() -> None:
             await observer.until(lambda facts: facts.metered is Metered.NO, 5)
 
 
+@by_each
 async def test_networking_that_a_person_switches_off_is_asleep() -> None:
     with NetworkLab() as lab:
         async with observing(lab) as observer:
@@ -175,6 +186,7 @@ async def test_networking_that_a_person_switches_off_is_asleep() -> None:
             await observer.until(online)
 
 
+@by_each
 async def test_networkmanager_that_is_killed_is_noticed_and_so_is_its_return() -> None:
     with NetworkLab() as lab:
         async with observing(lab) as observer:
@@ -188,6 +200,7 @@ async def test_networkmanager_that_is_killed_is_noticed_and_so_is_its_return() -
             await observer.until(online)
 
 
+@by_each
 async def test_a_bus_that_dies_is_noticed_at_once_and_its_return_within_a_second() -> None:
     with NetworkLab() as lab:
         async with observing(lab) as observer:
@@ -203,6 +216,7 @@ async def test_a_bus_that_dies_is_noticed_at_once_and_its_return_within_a_second
             await observer.until(offline)
 
 
+@by_each
 async def test_a_bus_that_dies_again_and_again_costs_no_descriptors() -> None:
     def descriptors() -> int:
         return len(list(Path("/proc/self/fd").iterdir()))
@@ -220,6 +234,7 @@ async def test_a_bus_that_dies_again_and_again_costs_no_descriptors() -> None:
             assert descriptors() == before
 
 
+@by_each
 async def test_a_daemon_that_starts_before_the_bus_and_networkmanager_finds_both() -> None:
     with NetworkLab() as lab:
         lab.stop("nm")
@@ -234,9 +249,11 @@ async def test_a_daemon_that_starts_before_the_bus_and_networkmanager_finds_both
 
 
 @contextmanager
-def following(lab: NetworkLab, mode: str = "both") -> Iterator[tuple[LineWaiter, int]]:
+def following(
+    lab: NetworkLab, mode: str = "both", library: Library = Library.SDBUS
+) -> Iterator[tuple[LineWaiter, int]]:
     """The watcher in a process of its own in the device's namespace; waits for a line, and the process's id."""
-    process = lab.python_in_edge("-m", "support.watch_network", mode)
+    process = lab.python_in_edge("-m", "support.watch_network", mode, library=library)
     assert process.stdout is not None
     lines = process.stdout
 
@@ -332,10 +349,11 @@ def wakeups(pid: int) -> int:
 
 
 @pytest.mark.timeout(180)
-def test_an_idle_network_wakes_nobody() -> None:
+def test_an_idle_network_wakes_nobody(library: Library) -> None:
     # A check every 300 s, as deployed, and no lease that is renewed meanwhile.
-    with NetworkLab(interval=300) as lab, following(lab) as (until, pid):
+    with NetworkLab(interval=300) as lab, following(lab, library=library) as (until, pid):
         until(reaches("online"), 20)
+        assert library.speaks_in(pid)
         time.sleep(2)  # NetworkManager still says a few things after it is up
         before = wakeups(pid)
         begin = time.monotonic()
@@ -343,8 +361,8 @@ def test_an_idle_network_wakes_nobody() -> None:
         assert wakeups(pid) - before == 0, f"in {time.monotonic() - begin:.0f} s"
 
 
-def test_strangers_on_the_bus_and_routes_to_elsewhere_wake_nobody() -> None:
-    with NetworkLab(interval=300) as lab, following(lab) as (until, pid):
+def test_strangers_on_the_bus_and_routes_to_elsewhere_wake_nobody(library: Library) -> None:
+    with NetworkLab(interval=300) as lab, following(lab, library=library) as (until, pid):
         until(reaches("online"), 20)
         time.sleep(2)
         before = wakeups(pid)

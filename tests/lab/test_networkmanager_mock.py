@@ -12,13 +12,13 @@ from kurir.domain.conditions import Conditions, blocks, interface_for
 from kurir.domain.network import Connectivity, KernelFacts, Metered, NetworkFacts, Reach, State, reachability
 from kurir.domain.policy import Needs
 from kurir.system import networkmanager_facts
-from kurir.system.bus import SystemBus
-from kurir.system.bus_calls import call, has_owner
+from kurir.system.dbus.system_bus import SystemBus
 from kurir.system.networkmanager import NetworkWatcher
 from kurir.system.networkmanager_facts import NAME, ROOT
+from support.libraries import connected
 from support.nmlab import PrivateBus, missing, missing_mocks
 
-pytestmark = pytest.mark.lab
+pytestmark = [pytest.mark.lab, pytest.mark.usefixtures("library")]
 
 MOCK = "org.freedesktop.DBus.Mock"
 CHECKED: dict[str, tuple[str, object]] = {
@@ -43,10 +43,8 @@ class Mock:
         self._task = asyncio.create_task(self.watcher.run(lambda facts: self._changed.set()))
 
     async def say(self, method: str, signature: str, *arguments: object, path: str = ROOT) -> Any:
-        async with asyncio.timeout(10):
-            while self.bus.connection is None or not await has_owner(self.bus.connection.bus, NAME):
-                await asyncio.sleep(0.01)
-            return await call(self.bus.connection.bus, NAME, path, MOCK, method, signature, *arguments)
+        connection = await connected(self.bus, NAME)
+        return await connection.call(NAME, path, MOCK, method, signature, *arguments)
 
     async def update(self, interface: str, path: str = ROOT, **properties: tuple[str, object]) -> None:
         await self.say("UpdateProperties", "sa{sv}", interface, properties, path=path)

@@ -25,6 +25,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from support.libraries import Library
+
 PROGRAMS = ("ip", "nft", "unshare", "NetworkManager", "nmcli", "dnsmasq", "dbus-daemon")
 SYSTEM_PYTHON = "/usr/bin/python3"
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -286,10 +288,10 @@ class NetworkLab(PrivateBus):
         """The command, to be run where its network is."""
         return ["ip", "netns", "exec", self.router, *command]
 
-    def python_in_edge(self, *arguments: str) -> subprocess.Popen[str]:
-        """The Python of the tests, in the device's namespace and on its bus."""
+    def python_in_edge(self, *arguments: str, library: Library = Library.SDBUS) -> subprocess.Popen[str]:
+        """The Python of the tests, in the device's namespace and on its bus, spoken to through the library."""
         environment = os.environ | {"DBUS_SYSTEM_BUS_ADDRESS": self.address}
-        environment["PYTHONPATH"] = str(Path(__file__).parents[1])
+        environment |= library.environ(Path(__file__).parents[1])
         command = self.in_edge([sys.executable, *arguments])
         return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
 

@@ -12,7 +12,7 @@ import sys
 import time
 
 from kurir.domain.network import NetworkFacts, reachability
-from kurir.system.bus import SystemBus
+from kurir.system.dbus.system_bus import SystemBus
 from kurir.system.netlink import KernelNetwork
 from kurir.system.networkmanager import NetworkWatcher
 

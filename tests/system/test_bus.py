@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from kurir.domain.network import NetworkFacts
-from kurir.system import bus as bus_module
-from kurir.system.bus import BusMissing, SystemBus, socket_path
-from kurir.system.bus_calls import BusLost
+from kurir.system.dbus import system_bus
+from kurir.system.dbus.connection import BusLost, BusMissing, Connection
+from kurir.system.dbus.system_bus import SystemBus, socket_path
 from kurir.system.login1 import SleepWatcher
 from kurir.system.networkmanager import NetworkWatcher
 
@@ -60,15 +60,12 @@ def test_the_environment_names_the_bus(monkeypatch: pytest.MonkeyPatch) -> None:
     assert SystemBus().address == "unix:path=/run/dbus/system_bus_socket"
 
 
-async def test_without_a_socket_the_reason_is_told_and_nothing_is_tried(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def opened(address: str) -> None:
+async def test_without_a_socket_the_reason_is_told_and_nothing_is_tried(tmp_path: Path) -> None:
+    async def opened(address: str) -> Connection:
         raise AssertionError(f"opened {address}")
 
-    monkeypatch.setattr(bus_module, "_open", opened)
     reasons: list[str] = []
-    bus = SystemBus(f"unix:path={tmp_path}/dbus/bus")
+    bus = SystemBus(f"unix:path={tmp_path}/dbus/bus", opened)
     waiting = asyncio.create_task(bus.attend(nothing, reasons.append))
     await seen(lambda: reasons)
     (tmp_path / "dbus").mkdir()
@@ -89,15 +86,15 @@ async def test_everybody_who_waits_for_the_bus_is_told_why(tmp_path: Path) -> No
         await end(task)
 
 
-async def test_a_socket_that_appears_is_tried_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_socket_that_appears_is_tried_at_once(tmp_path: Path) -> None:
     tried = asyncio.Event()
 
-    async def opened(address: str) -> None:
+    async def opened(address: str) -> Connection:
         tried.set()
         raise BusLost("not yet")
 
-    monkeypatch.setattr(bus_module, "_open", opened)
-    waiting = asyncio.create_task(SystemBus(f"unix:path={tmp_path}/dbus/bus").attend(nothing, lambda why: None))
+    bus = SystemBus(f"unix:path={tmp_path}/dbus/bus", opened)
+    waiting = asyncio.create_task(bus.attend(nothing, lambda why: None))
     await asyncio.sleep(0.02)
     assert not tried.is_set()
     (tmp_path / "dbus").mkdir()
@@ -113,15 +110,14 @@ async def test_a_dead_socket_is_tried_less_and_less_often_until_it_is_made_anew(
 ) -> None:
     tries: list[float] = []
 
-    async def opened(address: str) -> None:
+    async def opened(address: str) -> Connection:
         tries.append(asyncio.get_running_loop().time())
         raise BusLost("refused")
 
-    monkeypatch.setattr(bus_module, "_open", opened)
-    monkeypatch.setattr(bus_module, "BACK_OFF_S", (0.01, 0.02, 600.0))
+    monkeypatch.setattr(system_bus, "BACK_OFF_S", (0.01, 0.02, 600.0))
     path = tmp_path / "bus"
     path.touch()
-    waiting = asyncio.create_task(SystemBus(f"unix:path={path}").attend(nothing, lambda why: None))
+    waiting = asyncio.create_task(SystemBus(f"unix:path={path}", opened).attend(nothing, lambda why: None))
     await seen(lambda: len(tries) == 3)
     await asyncio.sleep(0.1)
     assert len(tries) == 3
@@ -146,21 +142,23 @@ async def test_whoever_holds_the_socket_without_being_a_bus_is_not_waited_for(tm
         await end(waiting)
 
 
-async def test_without_sdbus_the_reason_is_one_line_and_the_watchers_end_quietly(
+async def test_where_no_library_is_installed_the_cure_is_told_in_one_line_and_the_watchers_end_quietly(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "bus"
     path.touch()
-    monkeypatch.setitem(sys.modules, "sdbus", None)
+    for name in ("sdbus", "jeepney"):
+        monkeypatch.setitem(sys.modules, name, None)
+        monkeypatch.delitem(sys.modules, f"kurir.system.dbus.through_{name}", raising=False)
     bus = SystemBus(f"unix:path={path}")
-    with pytest.raises(BusMissing, match="sdbus is not installed here") as caught:
+    with pytest.raises(BusMissing, match=r"sdbus.*jeepney.*install jeepney") as caught:
         await bus.attend(nothing, lambda why: None)
     assert "\n" not in str(caught.value)
     reports: list[NetworkFacts] = []
     async with asyncio.timeout(2):
         await NetworkWatcher(bus).run(reports.append)
         await SleepWatcher(bus).run(lambda sleep: None)
-    assert "sdbus is not installed" in reports[-1].detail
+    assert "install jeepney" in reports[-1].detail
     assert reports[-1].source == "none"
 
 

@@ -5,17 +5,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import Any
 
-from kurir.system.bus import BusMissing, SystemBus
-from kurir.system.bus_calls import signals
-
-if TYPE_CHECKING:
-    from sdbus import SdBus
+from kurir.system.dbus.connection import BusMissing, Connection, Signal
+from kurir.system.dbus.peer import met
+from kurir.system.dbus.system_bus import SystemBus
 
 NAME = "org.freedesktop.login1"
 ROOT = "/org/freedesktop/login1"
 MANAGER = f"{NAME}.Manager"
+PREPARE = Signal(ROOT, MANAGER, "PrepareForSleep")
 
 
 class Sleep(StrEnum):
@@ -45,14 +44,17 @@ class SleepWatcher:
         except BusMissing:
             return
 
-    async def _listen(self, bus: SdBus) -> None:
-        async with signals(bus, NAME, ROOT, MANAGER, "PrepareForSleep", self._on_signal):
+    async def _listen(self, connection: Connection) -> None:
+        async with met(connection, NAME, self._awake) as peer, peer.signals(PREPARE, self._on_signal):
             await asyncio.Event().wait()  # until cancelled, with the connection
 
-    def _on_signal(self, begins: object) -> None:
-        self._set(Sleep.PREPARING if begins else Sleep.AWAKE)
+    def _on_signal(self, values: tuple[Any, ...]) -> None:
+        self._set(Sleep.PREPARING if values[:1] == (True,) else Sleep.AWAKE)
 
     def _lost(self, _why: str) -> None:
+        self._awake()
+
+    def _awake(self) -> None:
         # Who says "awake" can no longer be heard; a daemon that waits for it would wait for ever.
         self._set(Sleep.AWAKE)
 

@@ -7,29 +7,26 @@ listened to. ModemManager is never asked while it has no owner, because a call w
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
-from contextlib import AsyncExitStack
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Collection, Mapping
 
 from kurir.domain.roaming import Modem, ModemFacts, Registration
-from kurir.system.bus import BusMissing, SystemBus
-from kurir.system.bus_calls import call, has_owner, owner_changes, signals
-
-if TYPE_CHECKING:
-    from sdbus import SdBus
+from kurir.system.dbus.connection import OBJECT_MANAGER, BusMissing, Connection, Signal, property_changes
+from kurir.system.dbus.follow import follow
+from kurir.system.dbus.peer import Peer
+from kurir.system.dbus.properties import Properties, object_path, pairs
+from kurir.system.dbus.system_bus import SystemBus
 
 NAME = "org.freedesktop.ModemManager1"
 ROOT = "/org/freedesktop/ModemManager1"
-OBJECTS = "org.freedesktop.DBus.ObjectManager"
-PROPERTIES = "org.freedesktop.DBus.Properties"
 MODEM = f"{NAME}.Modem"
 GSM = f"{MODEM}.Modem3gpp"
 CDMA = f"{MODEM}.ModemCdma"
 NET_PORT = 2
 MOST_MODEMS = 8
-SETTLE_S = 0.02  # properties come in signals of their own
+COMING_AND_GOING = tuple(Signal(ROOT, OBJECT_MANAGER, member) for member in ("InterfacesAdded", "InterfacesRemoved"))
 
 _CDMA = {1: Registration.HOME, 2: Registration.HOME, 3: Registration.ROAMING}  # registered, home, roaming
+_NOTHING = Properties({})
 
 Report = Callable[[ModemFacts], None]
 
@@ -56,38 +53,8 @@ class ModemWatcher:
         except BusMissing as error:
             self._lost(str(error))
 
-    async def _listen(self, bus: SdBus) -> None:
-        changed = asyncio.Event()
-
-        def on_signal(_: object) -> None:
-            changed.set()
-
-        async with AsyncExitStack() as always:
-            await always.enter_async_context(owner_changes(bus, NAME, on_signal))
-            for member in ("InterfacesAdded", "InterfacesRemoved"):
-                await always.enter_async_context(signals(bus, NAME, ROOT, OBJECTS, member, on_signal))
-            paths: tuple[str, ...] = ()
-            stack = AsyncExitStack()
-            try:
-                while True:
-                    changed.clear()
-                    facts, found = await read_modems(bus)
-                    if found != paths:
-                        # Listen first, read after: what happens in between is then not lost.
-                        await stack.aclose()
-                        stack, paths = AsyncExitStack(), found
-                        for path in paths:
-                            for interface in (GSM, CDMA):
-                                about = signals(
-                                    bus, NAME, path, PROPERTIES, "PropertiesChanged", on_signal, first=interface
-                                )
-                                await stack.enter_async_context(about)
-                        continue
-                    self._publish(facts)
-                    await changed.wait()
-                    await asyncio.sleep(SETTLE_S)
-            finally:
-                await stack.aclose()
+    async def _listen(self, connection: Connection) -> None:
+        await follow(connection, NAME, read_modems, self._publish, asyncio.Event())
 
     def _lost(self, why: str) -> None:
         self._publish(ModemFacts(detail=why))
@@ -99,38 +66,35 @@ class ModemWatcher:
                 self._report(facts)
 
 
-async def read_modems(bus: SdBus) -> tuple[ModemFacts, tuple[str, ...]]:
-    """Everything at once, and the paths of the modems. Raises BusLost where nobody answers."""
-    if not await has_owner(bus, NAME):
-        return ModemFacts(detail="ModemManager is not running"), ()
-    objects = await call(bus, NAME, ROOT, OBJECTS, "GetManagedObjects")
+async def read_modems(manager: Peer) -> tuple[ModemFacts, Collection[Signal]]:
+    """Everything at once, and the signals that tell when it has changed. Raises BusLost where it does not answer."""
+    if not manager.owner:
+        return ModemFacts(detail="ModemManager is not running"), COMING_AND_GOING
+    objects = dict(pairs(await manager.call(ROOT, OBJECT_MANAGER, "GetManagedObjects")))
     modems = {
-        str(path): interfaces
-        for path, interfaces in sorted(objects.items() if isinstance(objects, dict) else ())
-        if isinstance(interfaces, dict) and MODEM in interfaces
+        path: {str(name): Properties(values) for name, values in pairs(said)}
+        for item, said in objects.items()
+        if (path := object_path(item)) and isinstance(said, Mapping) and MODEM in said
     }
-    paths = tuple(modems)[:MOST_MODEMS]
-    return ModemFacts(modems=tuple(_modem(modems[path]) for path in paths)), paths
+    paths = sorted(modems)[:MOST_MODEMS]
+    changes = [property_changes(path, interface) for path in paths for interface in (GSM, CDMA)]
+    return ModemFacts(modems=tuple(_modem(modems[path]) for path in paths)), (*COMING_AND_GOING, *changes)
 
 
-def _modem(interfaces: Mapping[str, Mapping[str, tuple[str, Any]]]) -> Modem:
-    return Modem(_net_ports(_value(interfaces, MODEM, "Ports")), _registration(interfaces))
+def _modem(interfaces: Mapping[str, Properties]) -> Modem:
+    return Modem(_net_ports(interfaces[MODEM]), _registration(interfaces))
 
 
-def _net_ports(ports: object) -> tuple[str, ...]:
+def _net_ports(modem: Properties) -> tuple[str, ...]:
     """The network interfaces among a modem's ports."""
-    pairs = [port for port in ports if isinstance(port, tuple) and len(port) == 2] if isinstance(ports, list) else []
-    return tuple(str(name) for name, kind in pairs if kind == NET_PORT)
+    found = (port for port in modem.items("Ports") if isinstance(port, tuple) and len(port) == 2)
+    return tuple(str(name) for name, kind in found if kind == NET_PORT)
 
 
-def _registration(interfaces: Mapping[str, Mapping[str, tuple[str, Any]]]) -> int:
-    found = _value(interfaces, GSM, "RegistrationState")
-    if isinstance(found, int):
+def _registration(interfaces: Mapping[str, Properties]) -> int:
+    found = interfaces.get(GSM, _NOTHING).number("RegistrationState")
+    if found is not None:
         return found
-    cdma = (_value(interfaces, CDMA, name) for name in ("EvdoRegistrationState", "Cdma1xRegistrationState"))
-    return max((_CDMA.get(one, Registration.UNKNOWN) for one in cdma if isinstance(one, int)), default=4)
-
-
-def _value(interfaces: Mapping[str, Mapping[str, tuple[str, Any]]], interface: str, name: str) -> object:
-    pair = interfaces.get(interface, {}).get(name)
-    return pair[1] if isinstance(pair, tuple) and len(pair) == 2 else None
+    said = interfaces.get(CDMA, _NOTHING)
+    cdma = [said.number(name) for name in ("EvdoRegistrationState", "Cdma1xRegistrationState")]
+    return max((_CDMA.get(one, Registration.UNKNOWN) for one in cdma if one is not None), default=4)

@@ -9,21 +9,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from contextlib import AsyncExitStack
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from kurir.domain.network import Connectivity, KernelFacts, NetworkFacts
-from kurir.system.bus import BusMissing, SystemBus
-from kurir.system.bus_calls import owner_changes, signals
+from kurir.system.dbus.connection import BusMissing, Connection
+from kurir.system.dbus.follow import follow
+from kurir.system.dbus.system_bus import SystemBus
 from kurir.system.netlink import KernelNetwork
-from kurir.system.networkmanager_facts import NAME, ROOT, check_now, read_facts
-
-if TYPE_CHECKING:
-    from sdbus import SdBus
-
-PROPERTIES = "org.freedesktop.DBus.Properties"
-SETTLE_S = 0.02  # each property comes in a signal of its own, milliseconds apart
+from kurir.system.networkmanager_facts import NAME, check_now, read_facts
 
 Report = Callable[[NetworkFacts], None]
 
@@ -64,28 +57,27 @@ class NetworkWatcher:
 
         Its check may take 20 s on a network that drops packets: it goes on, and the facts tell how it ended.
         """
-        if self._bus is None or self._bus.connection is None or self._facts.source == "none":
+        connection = self._bus.connection if self._bus is not None else None
+        if connection is None or self._facts.source == "none":
             return Connectivity.UNKNOWN
         if self._check is None or self._check.done():
-            self._check = asyncio.ensure_future(self._ask(self._bus.connection.bus))
+            self._check = asyncio.ensure_future(self._ask(connection))
         try:
             async with asyncio.timeout(timeout_s):
                 return await asyncio.shield(self._check)
         except TimeoutError:
             return Connectivity.UNKNOWN
 
-    async def _ask(self, bus: SdBus) -> Connectivity:
+    async def _ask(self, connection: Connection) -> Connectivity:
         if self._facts.connectivity is Connectivity.UNCHECKED:
             return Connectivity.UNCHECKED
-        return await check_now(bus)
+        return await check_now(connection)
 
     async def _follow_manager(self, bus: SystemBus) -> None:
         try:
             await bus.attend(self._listen, self._lost)
         except BusMissing as error:
             self._lost(str(error))
-        except ImportError as error:
-            self._lost(f"cannot listen to NetworkManager: {error}")
 
     def _lost(self, why: str) -> None:
         self._publish(NetworkFacts(detail=why))
@@ -100,32 +92,5 @@ class NetworkWatcher:
             if self._report is not None:
                 self._report(facts)
 
-    async def _listen(self, bus: SdBus) -> None:
-        changed = asyncio.Event()
-
-        def on_signal(_: object) -> None:
-            changed.set()
-
-        async with (
-            owner_changes(bus, NAME, on_signal),
-            signals(bus, NAME, ROOT, PROPERTIES, "PropertiesChanged", on_signal),
-        ):
-            paths: tuple[str, ...] = ()
-            stack = AsyncExitStack()
-            try:
-                while True:
-                    changed.clear()
-                    facts, found = await read_facts(bus)
-                    if found != paths:
-                        # Listen first, read after: what happens in between is then not lost.
-                        await stack.aclose()
-                        stack, paths = AsyncExitStack(), found
-                        for path in paths:
-                            context = signals(bus, NAME, path, PROPERTIES, "PropertiesChanged", on_signal)
-                            await stack.enter_async_context(context)
-                        continue
-                    self._publish(facts)
-                    await changed.wait()
-                    await asyncio.sleep(SETTLE_S)
-            finally:
-                await stack.aclose()
+    async def _listen(self, connection: Connection) -> None:
+        await follow(connection, NAME, read_facts, self._publish, asyncio.Event())

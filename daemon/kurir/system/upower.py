@@ -8,31 +8,27 @@ a call would start it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 from kurir.domain.power import PowerFacts, Supply, of_kernel, of_upower
-from kurir.system.bus import BusMissing, SystemBus
-from kurir.system.bus_calls import BusLost, call, has_owner, owner_changes, signals
+from kurir.system.dbus.connection import BusLost, BusMissing, Connection, Signal, property_changes
+from kurir.system.dbus.follow import follow
+from kurir.system.dbus.peer import Peer
+from kurir.system.dbus.properties import object_path
+from kurir.system.dbus.system_bus import SystemBus
 from kurir.system.uevents import SUPPLIES, SupplyChanges, read_supplies
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from sdbus import SdBus
 
 NAME = "org.freedesktop.UPower"
 ROOT = "/org/freedesktop/UPower"
 DISPLAY = f"{ROOT}/devices/DisplayDevice"
 DEVICE = f"{NAME}.Device"
-PROPERTIES = "org.freedesktop.DBus.Properties"
-CHANGED = "PropertiesChanged"
 BATTERY = 2
-SETTLE_S = 0.02  # properties come in signals of their own
+MOST_DEVICES = 16
+SUPPLY_CHANGES = property_changes(ROOT)
+CHARGE_CHANGES = property_changes(DISPLAY)
 LOOK_S = 1.0  # how long somebody who asks waits for an answer
 
 Report = Callable[[PowerFacts], None]
@@ -94,10 +90,10 @@ class PowerWatcher:
             return
         if self._facts.source == "kernel":
             self._read_kernel()
-        elif self._facts.source == "upower" and self._bus is not None and self._bus.connection is not None:
+        elif self._facts.source == "upower" and self._bus is not None and (connection := self._bus.connection):
             try:
                 async with asyncio.timeout(LOOK_S):
-                    self._publish(await read_facts(self._bus.connection.bus))
+                    self._publish(await read_facts(Peer(connection, NAME)))
             except (BusLost, TimeoutError):
                 return  # whoever listens learns of it
 
@@ -107,29 +103,22 @@ class PowerWatcher:
         except BusMissing as error:
             self._without_upower(str(error))
 
-    async def _listen(self, bus: SdBus) -> None:
-        changed = self._news
+    async def _listen(self, connection: Connection) -> None:
+        await follow(connection, NAME, self._read, self._tell, self._news)
 
-        def on_signal(_: object) -> None:
-            changed.set()
+    async def _read(self, upower: Peer) -> tuple[PowerFacts | None, Collection[Signal]]:
+        """What it says, None if it does not run; and the signals that tell when that has changed."""
+        if not upower.owner:
+            return None, (SUPPLY_CHANGES,)
+        charge_matters = self._charge_wanted and await on_battery(upower)
+        return await read_facts(upower), (SUPPLY_CHANGES, CHARGE_CHANGES) if charge_matters else (SUPPLY_CHANGES,)
 
-        async with (
-            owner_changes(bus, NAME, on_signal),
-            signals(bus, NAME, ROOT, PROPERTIES, CHANGED, on_signal),
-            _display(bus, on_signal) as listen_to_display,
-        ):
-            while True:
-                changed.clear()
-                if await has_owner(bus, NAME):
-                    # Listen first, read after: what happens in between is then not lost.
-                    await listen_to_display(self._charge_wanted and await on_battery(bus))
-                    self._hear_kernel(False)
-                    self._publish(await read_facts(bus))
-                else:
-                    await listen_to_display(False)
-                    self._without_upower("UPower is not running")
-                await changed.wait()
-                await asyncio.sleep(SETTLE_S)
+    def _tell(self, facts: PowerFacts | None) -> None:
+        if facts is None:
+            self._without_upower("UPower is not running")
+        else:
+            self._hear_kernel(False)
+            self._publish(facts)
 
     def _without_upower(self, why: str) -> None:
         if self._source is PowerSource.UPOWER:
@@ -166,59 +155,25 @@ def first_facts(source: PowerSource) -> PowerFacts:
     return PowerFacts(awaited=True, detail="nobody has answered yet")
 
 
-async def on_battery(bus: SdBus) -> bool:
+async def on_battery(upower: Peer) -> bool:
     """Whether UPower says that the device runs on battery."""
-    return bool((await _all(bus, ROOT, NAME)).get("OnBattery"))
+    return (await upower.properties(ROOT, NAME)).flag("OnBattery")
 
 
-async def read_facts(bus: SdBus) -> PowerFacts:
+async def read_facts(upower: Peer) -> PowerFacts:
     """Everything that UPower says. Raises BusLost where it does not answer."""
-    display = await _all(bus, DISPLAY, DEVICE)
-    battery = await on_battery(bus)
-    percent = display.get("Percentage") if display.get("IsPresent") else None
+    display = await upower.properties(DISPLAY, DEVICE)
+    battery = await on_battery(upower)
+    percent = display.real("Percentage") if display.flag("IsPresent") else None
     if battery and percent is None:  # a version without a display device, or one that it has not filled in
-        percent = await _lowest(bus)
-    state, warning = display.get("State"), display.get("WarningLevel")
-    return of_upower(
-        battery,
-        state if isinstance(state, int) else 0,
-        percent if isinstance(percent, float) else None,
-        warning if isinstance(warning, int) else 0,
-    )
+        percent = await _lowest(upower)
+    return of_upower(battery, display.number("State") or 0, percent, display.number("WarningLevel") or 0)
 
 
-async def _lowest(bus: SdBus) -> float | None:
+async def _lowest(upower: Peer) -> float | None:
     """The charge of the emptiest battery that feeds the device."""
-    found = await call(bus, NAME, ROOT, NAME, "EnumerateDevices")
-    devices = [await _all(bus, str(path), DEVICE) for path in found[:16]] if isinstance(found, list) else []
-    charges = [
-        one["Percentage"]
-        for one in devices
-        if one.get("Type") == BATTERY and one.get("PowerSupply") and isinstance(one.get("Percentage"), float)
-    ]
-    return min(charges, default=None)
-
-
-async def _all(bus: SdBus, path: str, interface: str) -> dict[str, Any]:
-    answer = await call(bus, NAME, path, PROPERTIES, "GetAll", "s", interface)
-    return {str(name): value[1] for name, value in answer.items()} if isinstance(answer, dict) else {}
-
-
-@asynccontextmanager
-async def _display(bus: SdBus, on_signal: Callable[[object], None]) -> AsyncIterator[Callable[[bool], Any]]:
-    """Gives a switch: listen to the display device, or not."""
-    stack = AsyncExitStack()
-    listening = False
-
-    async def switch(wanted: bool) -> None:
-        nonlocal listening
-        if wanted and not listening:
-            await stack.enter_async_context(signals(bus, NAME, DISPLAY, PROPERTIES, CHANGED, on_signal))
-        elif listening and not wanted:
-            await stack.aclose()
-        listening = wanted
-
-    try:
-        yield switch
-    finally:
-        await stack.aclose()
+    found = await upower.call(ROOT, NAME, "EnumerateDevices")
+    paths = [path for item in found if (path := object_path(item))] if isinstance(found, list) else []
+    devices = [await upower.properties(path, DEVICE) for path in paths[:MOST_DEVICES]]
+    feeding = [one for one in devices if one.number("Type") == BATTERY and one.flag("PowerSupply")]
+    return min((charge for one in feeding if (charge := one.real("Percentage")) is not None), default=None)

@@ -12,9 +12,9 @@ from kurir.domain.network import NetworkFacts
 from kurir.domain.power import PowerFacts
 from kurir.domain.roaming import ModemFacts
 from kurir.services.engine import Engine
-from kurir.system.bus import SystemBus
 from kurir.system.clock import SystemClock
 from kurir.system.clock_sync import kernel_synchronised
+from kurir.system.dbus.system_bus import SystemBus
 from kurir.system.login1 import Sleep, SleepWatcher
 from kurir.system.modemmanager import ModemWatcher
 from kurir.system.netlink import KernelNetwork

@@ -1,52 +1,39 @@
 """The system's D-Bus: opened when it exists, reopened when it dies, and silent while it is not there.
 
-sdbus does not notice that the bus has died: whoever waits for a signal waits for ever. So the connection's hang-up is
-watched beside it, and everything that listens is started anew on the next connection. sdbus is imported only when there
-is a bus to talk to; there are systems without it, and the daemon works there.
+Everything that listens is started anew on the next connection. No library is imported before there is a bus to talk to;
+the daemon works without either.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
-import select
-from collections.abc import Callable, Coroutine, Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import unquote
 
-from kurir.domain.errors import KuriError
-from kurir.system.bus_calls import DBUS, BusLost, call, in_words
+from kurir.system.dbus.connection import BusLost, Connection, Opener
+from kurir.system.dbus.opening import open_connection
 from kurir.system.file_appears import appears, identity
-
-if TYPE_CHECKING:
-    from sdbus import SdBus
 
 DEFAULT_ADDRESS = "unix:path=/run/dbus/system_bus_socket"
 STABLE_S = 10.0  # what has worked for so long was no failed try
 BACK_OFF_S = (0.1, 0.25, 0.5, 1.0, 2.0, 5.0, 15.0, 60.0, 300.0)
 
-
-class BusMissing(KuriError):
-    """There can be no bus in this process; the message says why in one line."""
-
-
-@dataclass(slots=True)
-class Connection:
-    """A living connection, and the moment of its end."""
-
-    bus: SdBus
-    ended: asyncio.Future[None]
+Listen = Callable[[Connection], Coroutine[Any, Any, None]]
 
 
 class SystemBus:
     """One connection to the system bus for everybody in the process who listens."""
 
-    def __init__(self, address: str | None = None) -> None:
+    def __init__(self, address: str | None = None, opener: Opener = open_connection) -> None:
+        """`opener` makes the connections: by default with whichever library is installed."""
         self.address = address or os.environ.get("DBUS_SYSTEM_BUS_ADDRESS") or DEFAULT_ADDRESS
+        self._open = opener
         self._connection: Connection | None = None
+        self._since = 0.0  # when that was opened
         self._opening = asyncio.Lock()
         self._failures = 0
         self._waiting: list[Callable[[str], None]] = []
@@ -55,18 +42,17 @@ class SystemBus:
     @property
     def connection(self) -> Connection | None:
         """The living connection, if there is one now."""
-        return self._connection
+        connection = self._connection
+        return connection if connection is not None and not connection.ended.done() else None
 
-    async def attend(self, listen: Callable[[SdBus], Coroutine[Any, Any, None]], lost: Callable[[str], None]) -> None:
+    async def attend(self, listen: Listen, lost: Callable[[str], None]) -> None:
         """Run `listen` on the bus, again on each new connection; `lost` is told why whenever there is none.
 
         `listen` is cancelled when its connection ends; BusLost from it means: start over. Runs until cancelled;
         raises BusMissing where there never can be a bus.
         """
         while True:
-            connection = self._connection
-            if connection is None:
-                connection = await self._connected_telling(lost)
+            connection = self.connection or await self._connected_telling(lost)
             why = await self._listen(listen, connection)
             lost(why)
             if not connection.ended.done():
@@ -75,12 +61,12 @@ class SystemBus:
     def close(self) -> None:
         """End the connection; everybody who attends is told."""
         if self._connection is not None:
-            self._end(self._connection)
+            self._connection.close()
 
-    async def _listen(self, listen: Callable[[SdBus], Coroutine[Any, Any, None]], connection: Connection) -> str:
+    async def _listen(self, listen: Listen, connection: Connection) -> str:
         loop = asyncio.get_running_loop()
         began = loop.time()
-        task = asyncio.ensure_future(listen(connection.bus))
+        task = asyncio.ensure_future(listen(connection))
         try:
             await asyncio.wait((task, connection.ended), return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -90,7 +76,7 @@ class SystemBus:
         error = None if task.cancelled() else task.exception()
         if error is not None and not isinstance(error, BusLost):
             raise error
-        if connection.ended.done() or loop.time() - began > STABLE_S:
+        if loop.time() - began > STABLE_S:
             self._failures = 0
         if connection.ended.done():
             return "the system bus went away"
@@ -112,23 +98,26 @@ class SystemBus:
             lost(why)
 
     async def _connected(self) -> Connection:
+        loop = asyncio.get_running_loop()
         async with self._opening:
-            while self._connection is None:
+            while (connection := self.connection) is None:
+                if self._connection is not None:
+                    self._connection = None
+                    if loop.time() - self._since < STABLE_S:  # a bus that takes us and lets us go, again and again
+                        await self._pause()
                 path = socket_path(self.address)
                 if path is not None and not path.exists():
                     self._tell(f"there is no system bus at {path}")
                     await self._appears(path)
                     continue
                 try:
-                    bus = await _open(self.address)
+                    self._connection = await self._open(self.address)
                 except BusLost as error:
                     self._tell(str(error))
                     await self._pause()
                     continue
-                self._why = ""
-                self._connection = Connection(bus, asyncio.get_running_loop().create_future())
-                self._watch(self._connection)
-            return self._connection
+                self._why, self._since = "", loop.time()
+            return connection
 
     async def _appears(self, path: Path) -> None:
         """Wait, without waking, until somebody makes the socket."""
@@ -152,31 +141,6 @@ class SystemBus:
                         return
                 await asyncio.sleep(wait)
 
-    def _watch(self, connection: Connection) -> None:
-        """Notice the end of the connection at once; costs nothing while it lives."""
-        loop = asyncio.get_running_loop()
-        poll = select.epoll()
-        fd = os.dup(connection.bus.get_fd())
-        poll.register(fd, 0)  # no events asked for: only hang-up and error are reported
-
-        def on_hangup() -> None:
-            self._end(connection)
-
-        def clean(_: asyncio.Future[None]) -> None:
-            loop.remove_reader(poll.fileno())
-            poll.close()
-            os.close(fd)
-
-        loop.add_reader(poll.fileno(), on_hangup)
-        connection.ended.add_done_callback(clean)
-
-    def _end(self, connection: Connection) -> None:
-        if self._connection is connection:
-            self._connection = None
-        if not connection.ended.done():
-            connection.ended.set_result(None)
-            connection.bus.close()
-
 
 def socket_path(address: str) -> Path | None:
     """The first socket file of a bus address; None if it names none (an abstract or a TCP address)."""
@@ -187,36 +151,3 @@ def socket_path(address: str) -> Path | None:
             if key == "path":
                 return Path(unquote(value))
     return None
-
-
-@contextmanager
-def _environment(name: str, value: str) -> Iterator[None]:
-    before = os.environ.get(name)
-    os.environ[name] = value
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ[name]
-        else:
-            os.environ[name] = before
-
-
-async def _open(address: str) -> SdBus:
-    try:
-        import sdbus  # noqa: PLC0415 - costs memory and time, and is not everywhere
-    except ImportError as error:
-        raise BusMissing(f"cannot listen to D-Bus: sdbus is not installed here ({error})") from error
-    with _environment("DBUS_SYSTEM_BUS_ADDRESS", address):  # the only way to hand it an address
-        try:
-            bus = sdbus.sd_bus_open_system()
-        except sdbus.SdBusBaseError as error:
-            raise BusLost(f"cannot open the system bus: {in_words(error)}") from error
-    try:
-        # The greeting is answered later; a first question shows that somebody is there.
-        async with asyncio.timeout(5):
-            await call(bus, *DBUS, "GetId")
-    except (BusLost, TimeoutError) as error:
-        bus.close()
-        raise BusLost(f"the system bus does not answer: {error or 'timed out'}") from error
-    return bus
