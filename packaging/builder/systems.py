@@ -43,7 +43,7 @@ SYSTEMS = {
             pythons=(13,),
             compiled=True,
             libc=("manylinux", 2, 41),
-            vendored=("sdbus-networkmanager",),
+            vendored=(),
             suffix="~deb13",
         ),
     )

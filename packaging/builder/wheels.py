@@ -22,8 +22,6 @@ _ENTRY = re.compile(
 _OLDEST = {"manylinux": 17, "musllinux": 1}
 # Sources of machine code and stubs for type checkers: nothing reads them at run time.
 _IDLE = {".c", ".h", ".pyx", ".pxd", ".pxi", ".pyi", ".hash", ".typed"}
-# The half of sdbus-networkmanager that blocks: as large as the other one, and nothing imports it.
-_UNUSED = {"sdbus_block"}
 
 
 def vendor(package: Package, target: Path, cache: Path) -> None:
@@ -86,8 +84,6 @@ def _unpack(wheel: Path, target: Path) -> None:
 def _wanted(path: PurePosixPath) -> bool:
     """Code, and of what describes it the name, the version and the licence."""
     top = path.parts[0]
-    if top in _UNUSED:
-        return False
     if top.endswith(".dist-info"):
         return path.name == "METADATA" or bool(re.match(r"(?i)licen[cs]e|copying|notice|authors", path.name))
     return path.suffix not in _IDLE and not top.endswith(".data")

@@ -26,7 +26,6 @@ def test_debian_is_asked_for_each_dependency_with_its_floor() -> None:
         for name, floor in re.findall(
             r"^([a-z-]+)>=([0-9.]+)", "\n".join(PROJECT["project"]["dependencies"]), re.MULTILINE
         )
-        if name != "sdbus-networkmanager"  # vendored: no release of Debian has it
     }
     assert len(wanted) > 10
     assert wanted <= set(re.findall(r"python3-[a-z-]+ \(>= [0-9.]+\)", CONTROL.partition("\nDepends:")[2]))
