@@ -96,14 +96,15 @@ def prometheus(folder: Path, configuration: str) -> Iterator[Prometheus]:
         f"--config.file={file}",
         f"--storage.tsdb.path={folder / 'data'}",
         f"--web.listen-address={url.removeprefix('http://')}",
-        "--storage.tsdb.no-lockfile",
     )
     with Program(command, folder / "prometheus.log", {"HOME": str(folder)}) as program:
-        until(lambda: _ready(url), what=f"Prometheus is ready:\n{program.output[-2000:]}")
+        until(lambda: _ready(url, program), what="Prometheus is ready")
         yield Prometheus(url)
 
 
-def _ready(url: str) -> bool:
+def _ready(url: str, program: Program) -> bool:
+    assert program.process is not None
+    assert program.process.poll() is None, program.output
     try:
         return fetch(f"{url}/-/ready")[0] == 200
     except OSError:
