@@ -18,7 +18,7 @@ from support.daemon import PATIENCE, Daemon, Ended, MakeDaemon, run_to_end
 from support.process import readable
 from support.server import ThreadedServer
 
-SOON = 5.0
+SOON = 10.0  # half of it is for a machine that does other things
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root: gives a folder to another user")
 needs_user = pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
 

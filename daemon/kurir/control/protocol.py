@@ -8,81 +8,31 @@ from __future__ import annotations
 
 from typing import Final
 
-from msgspec import Struct
-
-from kurir.control.endpoint import Endpoint, Media, Reply, Who
+from kurir.control.endpoint import ADMITS, READS, Endpoint, Media, Reply, Who, shows
 from kurir.control.parameters import (
     Backup,
     Copied,
     Following,
     Health,
     LineDocument,
-    Listing,
     Nothing,
     Paused,
-    Resolution,
     Said,
     Submitting,
     Waiting,
 )
 from kurir.control.protocol_consumers import CONSUMERS
+from kurir.control.protocol_jobs import ACTS, JOBS
 from kurir.control.protocol_letters import ENDPOINTS as LETTERS
 from kurir.control.protocol_owners import ENDPOINTS as OWNERS
 from kurir.control.protocol_producers import MOVING, OUTBOX
 from kurir.control.protocol_schedules import SCHEDULES
 from kurir.control.protocol_secrets import SECRETS
-from kurir.domain.submission import Edit, Submission
-from kurir.services.showing.documents import (
-    AttemptsDocument,
-    DestinationsDocument,
-    JobDocument,
-    JobsDocument,
-    PrunedDocument,
-    StatusDocument,
-    TopicsDocument,
-    WhyDocument,
-)
-
-
-def _shows(*types: type[Struct]) -> tuple[Reply, ...]:
-    return (Reply(200, types),)
-
+from kurir.domain.submission import Submission
+from kurir.services.showing.daemon_documents import DestinationsDocument, StatusDocument, TopicsDocument
+from kurir.services.showing.documents import JobDocument, PrunedDocument
 
 _JSON_NOTHING: Final = {Media.JSON: Nothing}
-_WRITES: Final = ("storage_failing", "disk_full")
-_SUBMITS: Final = (
-    "malformed",
-    "forbidden",
-    "override_forbidden",
-    "unknown_topic",
-    "idempotency_key_reused",
-    "too_large",
-    "invalid",
-    "request_timeout",
-    "busy",
-    "stopping",
-    "queue_full",
-    "quota_exceeded",
-    *_WRITES,
-)
-_ACTS: Final = ("malformed", "not_found", "wrong_state", "invalid", "too_large", "request_timeout", *_WRITES)
-_GROWS: Final = ("queue_full", "quota_exceeded")
-_READS: Final = ("not_found", "invalid", "storage_failing")
-
-
-def _act(name: str, summary: str, takes: type[Struct] = Nothing, refusals: tuple[str, ...] = _ACTS) -> Endpoint:
-    """Something that is done to one job."""
-    path = f"/v1/jobs/{{id}}/{name}"
-    return Endpoint(
-        name=f"{name}_job",
-        verb="POST",
-        path=path,
-        who=Who.OWNER,
-        summary=summary,
-        replies=_shows(JobDocument),
-        takes={Media.JSON: takes},
-        refusals=refusals,
-    )
 
 
 def _switch(verb: str, kind: str, summary: str) -> Endpoint:
@@ -92,9 +42,9 @@ def _switch(verb: str, kind: str, summary: str) -> Endpoint:
         path=f"/v1/{kind}s/{{name}}/{verb}",
         who=Who.ADMIN,
         summary=summary,
-        replies=_shows(Paused),
+        replies=shows(Paused),
         takes=_JSON_NOTHING,
-        refusals=("forbidden", *_ACTS),
+        refusals=("forbidden", *ACTS),
     )
 
 
@@ -113,7 +63,7 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
             Reply(200, (JobDocument, PrunedDocument), headers=("Kurir-Duplicate", "Kurir-Unique", "Location")),
             Reply(200, (LineDocument,), Media.LINES),
         ),
-        refusals=_SUBMITS,
+        refusals=("idempotency_key_reused", "busy", *ADMITS),
     ),
     Endpoint(
         name="submit_raw",
@@ -135,71 +85,12 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
             Reply(201, (JobDocument,), headers=("Location",)),
             Reply(200, (JobDocument, PrunedDocument), headers=("Kurir-Duplicate", "Location")),
         ),
-        refusals=_SUBMITS,
+        refusals=("idempotency_key_reused", "busy", *ADMITS),
     ),
     *OUTBOX,
     *SCHEDULES,
     *MOVING,
-    Endpoint(
-        name="list_jobs",
-        verb="GET",
-        path="/v1/jobs",
-        who=Who.OWNER,
-        summary="List jobs, newest first",
-        query=Listing,
-        replies=_shows(JobsDocument),
-        refusals=("forbidden", "invalid", "storage_failing"),
-    ),
-    Endpoint(
-        name="get_job",
-        verb="GET",
-        path="/v1/jobs/{id}",
-        who=Who.OWNER,
-        summary="Show a job, at once or when it has ended",
-        query=Waiting,
-        replies=_shows(JobDocument),
-        refusals=_READS,
-    ),
-    Endpoint(
-        name="get_body",
-        verb="GET",
-        path="/v1/jobs/{id}/body",
-        who=Who.OWNER,
-        summary="Read a job's payload, byte for byte",
-        replies=(Reply(200, (), Media.BYTES), Reply(204)),
-        refusals=_READS,
-    ),
-    Endpoint(
-        name="get_attempts",
-        verb="GET",
-        path="/v1/jobs/{id}/attempts",
-        who=Who.OWNER,
-        summary="List a job's attempts",
-        replies=_shows(AttemptsDocument),
-        refusals=_READS,
-    ),
-    Endpoint(
-        name="get_why",
-        verb="GET",
-        path="/v1/jobs/{id}/why",
-        who=Who.OWNER,
-        summary="Say what holds a job",
-        replies=_shows(WhyDocument),
-        refusals=_READS,
-    ),
-    Endpoint(
-        name="edit_job",
-        verb="PATCH",
-        path="/v1/jobs/{id}",
-        who=Who.OWNER,
-        summary="Change a job that is not in flight",
-        takes={Media.JSON: Edit},
-        replies=_shows(JobDocument),
-        refusals=(*_ACTS, *_GROWS, "key_in_use", "maybe_delivered", "override_forbidden", "forbidden"),
-    ),
-    _act("retry", "Send a dead job again, or a waiting one now"),
-    _act("cancel", "Give a job up"),
-    _act("resolve", "Settle a conflict", Resolution, (*_ACTS, *_GROWS)),
+    *JOBS,
     *LETTERS,
     *OWNERS,
     Endpoint(
@@ -209,8 +100,8 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
         who=Who.EVERYBODY,
         summary="Forget backoff and breaker waits: everybody for their own jobs, administrators for all",
         takes=_JSON_NOTHING,
-        replies=_shows(Said),
-        refusals=("busy", *_ACTS),
+        replies=shows(Said),
+        refusals=("busy", *ACTS),
     ),
     Endpoint(
         name="list_topics",
@@ -218,7 +109,7 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
         path="/v1/topics",
         who=Who.EVERYBODY,
         summary="List the topics that one may use",
-        replies=_shows(TopicsDocument),
+        replies=shows(TopicsDocument),
     ),
     Endpoint(
         name="list_destinations",
@@ -226,7 +117,7 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
         path="/v1/destinations",
         who=Who.EVERYBODY,
         summary="List the destinations that one may use",
-        replies=_shows(DestinationsDocument),
+        replies=shows(DestinationsDocument),
     ),
     *CONSUMERS,
     _switch("pause", "topic", "Send nothing of a topic"),
@@ -239,8 +130,8 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
         path="/v1/status",
         who=Who.EVERYBODY,
         summary="Say how the daemon is doing",
-        replies=_shows(StatusDocument),
-        refusals=("storage_failing",),
+        replies=shows(StatusDocument),
+        refusals=READS,
     ),
     Endpoint(
         name="follow_events",
@@ -260,8 +151,8 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
         who=Who.ADMIN,
         summary="Say that a degraded reason was seen",
         takes=_JSON_NOTHING,
-        replies=_shows(Said),
-        refusals=("forbidden", *_ACTS),
+        replies=shows(Said),
+        refusals=("forbidden", *ACTS),
     ),
     Endpoint(
         name="backup",
@@ -270,8 +161,8 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
         who=Who.ADMIN,
         summary="Make a consistent copy of the store, without secrets",
         takes={Media.JSON: Backup},
-        replies=_shows(Copied),
-        refusals=("forbidden", "exists", *_ACTS),
+        replies=shows(Copied),
+        refusals=("forbidden", "exists", *ACTS),
     ),
     Endpoint(
         name="get_health",
@@ -279,7 +170,7 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
         path="/healthz",
         who=Who.EVERYBODY,
         summary="Say that the process answers",
-        replies=_shows(Health),
+        replies=shows(Health),
     ),
     Endpoint(
         name="get_readiness",
@@ -287,7 +178,7 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
         path="/readyz",
         who=Who.EVERYBODY,
         summary="Do one small write and one pass of the dispatcher",
-        replies=_shows(Health),
+        replies=shows(Health),
         refusals=("not_ready",),
     ),
     Endpoint(

@@ -6,11 +6,9 @@ from typing import Final
 
 from msgspec import Struct
 
-from kurir.control.endpoint import Endpoint, Media, Reply, Who
+from kurir.control.endpoint import HEARS, READS, WRITES, Endpoint, Media, Who, shows
 from kurir.control.parameters import Extension, LeaseWanted, NotDone, Nothing, Progress, Said
 from kurir.services.showing.documents import JobDocument, LeasedJobsDocument
-
-_COMMON: Final = ("malformed", "invalid", "too_large", "request_timeout", "storage_failing")
 
 
 def _of_lease(verb: str, name: str, summary: str, takes: type[Struct], shown: type[Struct]) -> Endpoint:
@@ -21,9 +19,9 @@ def _of_lease(verb: str, name: str, summary: str, takes: type[Struct], shown: ty
         path=f"/v1/leases/{{token}}/{verb}",
         who=Who.OWNER,
         summary=summary,
-        replies=(Reply(200, (shown,)),),
+        replies=shows(shown),
         takes={Media.JSON: takes},
-        refusals=("lease_lost", "disk_full", *_COMMON),
+        refusals=("lease_lost", *HEARS, *WRITES),
     )
 
 
@@ -34,9 +32,9 @@ CONSUMERS: Final = (
         path="/v1/topics/{name}/lease",
         who=Who.OWNER,
         summary="Lease jobs of a topic that local consumers pull",
-        replies=(Reply(200, (LeasedJobsDocument,)),),
+        replies=shows(LeasedJobsDocument),
         takes={Media.JSON: LeaseWanted},
-        refusals=("unknown_topic", "busy", "stopping", *_COMMON),
+        refusals=("unknown_topic", "busy", "stopping", *HEARS, *READS),
     ),
     _of_lease("ack", "ack_lease", "Say that a leased job is done", Nothing, JobDocument),
     _of_lease("nack", "nack_lease", "Say that a leased job could not be done", NotDone, JobDocument),

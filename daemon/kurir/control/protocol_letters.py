@@ -6,11 +6,11 @@ from typing import Annotated, Final
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from kurir.control.endpoint import Endpoint, Media, Reply, Who
+from kurir.control.endpoint import HEARS, READS, WRITES, Endpoint, Media, Who, shows
 from kurir.control.parameters import Name, Uid
 from kurir.domain.job import ErrorKind
 from kurir.domain.ledger import Drop
-from kurir.services.showing.documents import CausesDocument, DroppedDocument, RequestDocument
+from kurir.services.showing.letter_documents import CausesDocument, DroppedDocument, RequestDocument
 
 Status = Annotated[int, Meta(ge=100, le=999)]
 When = Annotated[str, Meta(max_length=64)]
@@ -58,9 +58,6 @@ class LedgerAsked(Struct, frozen=True, forbid_unknown_fields=True):
     cursor: Cursor | None = None
 
 
-_REFUSALS: Final = ("malformed", "invalid", "forbidden", "too_large", "request_timeout", "storage_failing", "disk_full")
-
-
 def _pile(verb: str, summary: str) -> Endpoint:
     return Endpoint(
         name=f"{verb}_dead",
@@ -69,8 +66,8 @@ def _pile(verb: str, summary: str) -> Endpoint:
         who=Who.OWNER,
         summary=summary,
         takes={Media.JSON: LettersMeant},
-        replies=(Reply(200, (Count,)),),
-        refusals=_REFUSALS,
+        replies=shows(Count),
+        refusals=("forbidden", *HEARS, *WRITES),
     )
 
 
@@ -82,8 +79,8 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
         who=Who.OWNER,
         summary="Group dead letters by topic, destination and cause",
         query=LettersAsked,
-        replies=(Reply(200, (CausesDocument,)),),
-        refusals=("invalid", "forbidden", "storage_failing"),
+        replies=shows(CausesDocument),
+        refusals=("invalid", "forbidden", *READS),
     ),
     _pile("retry", "Send dead letters again"),
     _pile("discard", "Give dead letters up"),
@@ -93,8 +90,8 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
         path="/v1/jobs/{id}/request",
         who=Who.OWNER,
         summary="Show what a job sends, but its payload",
-        replies=(Reply(200, (RequestDocument,)),),
-        refusals=("not_found", "storage_failing"),
+        replies=shows(RequestDocument),
+        refusals=("not_found", *READS),
     ),
     Endpoint(
         name="list_dropped",
@@ -103,7 +100,7 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
         who=Who.OWNER,
         summary="List what was dropped without having been delivered, newest first",
         query=LedgerAsked,
-        replies=(Reply(200, (DroppedDocument,)),),
-        refusals=("invalid", "forbidden", "storage_failing"),
+        replies=shows(DroppedDocument),
+        refusals=("invalid", "forbidden", *READS),
     ),
 )

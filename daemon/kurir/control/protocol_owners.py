@@ -6,9 +6,9 @@ from typing import Final
 
 from msgspec import Struct
 
-from kurir.control.endpoint import Endpoint, Media, Reply, Who
+from kurir.control.endpoint import HEARS, WRITES, Endpoint, Media, Who, shows
 from kurir.control.parameters import Uid
-from kurir.services.showing.documents import OwnerChangeDocument, OwnersDocument
+from kurir.services.showing.owner_documents import OwnerChangeDocument, OwnersDocument
 
 
 class Forgetting(Struct, frozen=True, forbid_unknown_fields=True):
@@ -24,17 +24,7 @@ class Moving(Struct, frozen=True, forbid_unknown_fields=True):
     dry_run: bool = False
 
 
-_REFUSALS: Final = (
-    "forbidden",
-    "malformed",
-    "not_found",
-    "invalid",
-    "exists",
-    "too_large",
-    "request_timeout",
-    "storage_failing",
-    "disk_full",
-)
+_REFUSALS: Final = ("forbidden", "not_found", "exists", *HEARS, *WRITES)
 
 ENDPOINTS: Final[tuple[Endpoint, ...]] = (
     Endpoint(
@@ -43,7 +33,7 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
         path="/v1/owners",
         who=Who.ADMIN,
         summary="List the users who have something, and whether the system still knows them",
-        replies=(Reply(200, (OwnersDocument,)),),
+        replies=shows(OwnersDocument),
         refusals=("forbidden",),
     ),
     Endpoint(
@@ -53,7 +43,7 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
         who=Who.ADMIN,
         summary="Give up and remove all that a user has",
         takes={Media.JSON: Forgetting},
-        replies=(Reply(200, (OwnerChangeDocument,)),),
+        replies=shows(OwnerChangeDocument),
         refusals=_REFUSALS,
     ),
     Endpoint(
@@ -63,7 +53,7 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
         who=Who.ADMIN,
         summary="Give all that a user has to another one",
         takes={Media.JSON: Moving},
-        replies=(Reply(200, (OwnerChangeDocument,)),),
+        replies=shows(OwnerChangeDocument),
         refusals=_REFUSALS,
     ),
 )

@@ -4,28 +4,12 @@ from __future__ import annotations
 
 from typing import Final
 
-from kurir.control.endpoint import Endpoint, Media, Reply, Who
+from kurir.control.endpoint import ADMITS, HEARS, READS, WRITES, Endpoint, Media, Reply, Who
 from kurir.control.parameters import LineDocument, Whose
 from kurir.services.accepting.portable import PortableJob
 from kurir.services.showing.documents import JobDocument, PrunedDocument
 
 RELAYED: Final = ("POST", "PUT", "PATCH", "DELETE")
-_REFUSALS: Final = (
-    "malformed",
-    "forbidden",
-    "override_forbidden",
-    "not_found",
-    "idempotency_key_reused",
-    "too_large",
-    "invalid",
-    "request_timeout",
-    "busy",
-    "stopping",
-    "queue_full",
-    "quota_exceeded",
-    "storage_failing",
-    "disk_full",
-)
 
 OUTBOX: Final[tuple[Endpoint, ...]] = tuple(
     Endpoint(
@@ -41,7 +25,7 @@ OUTBOX: Final[tuple[Endpoint, ...]] = tuple(
             Reply(202, (JobDocument,), headers=("Location", "Kurir-Duplicate", "Preference-Applied")),
             Reply(200, (PrunedDocument,), headers=("Kurir-Duplicate",)),
         ),
-        refusals=_REFUSALS,
+        refusals=("not_found", "idempotency_key_reused", "busy", *(code for code in ADMITS if code != "unknown_topic")),
     )
     for verb in RELAYED
 )
@@ -55,7 +39,7 @@ MOVING: Final[tuple[Endpoint, ...]] = (
         summary="Read all jobs that have not ended, dead letters and conflicts; the last line says `end`",
         query=Whose,
         replies=(Reply(200, (), Media.LINES),),
-        refusals=("forbidden", "invalid", "storage_failing"),
+        refusals=("forbidden", "invalid", *READS),
     ),
     Endpoint(
         name="import_jobs",
@@ -65,6 +49,6 @@ MOVING: Final[tuple[Endpoint, ...]] = (
         summary="Take in the lines of an export; a result per line, and what is known already is recognised",
         takes={Media.LINES: PortableJob},
         replies=(Reply(200, (LineDocument,), Media.LINES),),
-        refusals=("malformed", "too_large", "request_timeout", "invalid", "storage_failing", "disk_full"),
+        refusals=(*HEARS, *WRITES),
     ),
 )

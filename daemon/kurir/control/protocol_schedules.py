@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from kurir.control.endpoint import Endpoint, Media, Reply, Who
+from kurir.control.endpoint import ADMITS, HEARS, READS, WRITES, Endpoint, Media, Reply, Who, shows
 from kurir.control.parameters import Nothing, Whose
 from kurir.domain.submission import ScheduleGiven
 from kurir.services.scheduling.schedule_documents import ScheduleDocument, SchedulesDocument
@@ -12,7 +12,6 @@ from kurir.services.showing.documents import JobDocument
 
 _PATH: Final = "/v1/schedules/{id}"
 _FINDS: Final = ("not_found", "forbidden", "invalid")
-_WRITES: Final = ("malformed", "too_large", "request_timeout", "storage_failing", "disk_full")
 
 SCHEDULES: Final[tuple[Endpoint, ...]] = (
     Endpoint(
@@ -22,7 +21,7 @@ SCHEDULES: Final[tuple[Endpoint, ...]] = (
         who=Who.OWNER,
         summary="List schedules, those of the configuration first",
         query=Whose,
-        replies=(Reply(200, (SchedulesDocument,)),),
+        replies=shows(SchedulesDocument),
         refusals=("forbidden", "invalid"),
     ),
     Endpoint(
@@ -32,8 +31,8 @@ SCHEDULES: Final[tuple[Endpoint, ...]] = (
         who=Who.OWNER,
         summary="Show a schedule, and when it runs next",
         query=Whose,
-        replies=(Reply(200, (ScheduleDocument,)),),
-        refusals=(*_FINDS, "storage_failing"),
+        replies=shows(ScheduleDocument),
+        refusals=(*_FINDS, *READS),
     ),
     Endpoint(
         name="put_schedule",
@@ -43,16 +42,7 @@ SCHEDULES: Final[tuple[Endpoint, ...]] = (
         summary="Set a schedule of one's own; one whose cron, every and timezone stay goes on where it stands",
         takes={Media.JSON: ScheduleGiven},
         replies=(Reply(201, (ScheduleDocument,), headers=("Location",)), Reply(200, (ScheduleDocument,))),
-        refusals=(
-            "forbidden",
-            "override_forbidden",
-            "unknown_topic",
-            "exists",
-            "invalid",
-            "queue_full",
-            "quota_exceeded",
-            *_WRITES,
-        ),
+        refusals=("exists", *(code for code in ADMITS if code != "stopping")),
     ),
     Endpoint(
         name="delete_schedule",
@@ -62,7 +52,7 @@ SCHEDULES: Final[tuple[Endpoint, ...]] = (
         summary="Remove a schedule; its jobs stay",
         query=Whose,
         replies=(Reply(204),),
-        refusals=(*_FINDS, "exists", *_WRITES),
+        refusals=("not_found", "forbidden", "exists", *HEARS, *WRITES),
     ),
     Endpoint(
         name="run_schedule",
@@ -73,14 +63,6 @@ SCHEDULES: Final[tuple[Endpoint, ...]] = (
         query=Whose,
         takes={Media.JSON: Nothing},
         replies=(Reply(201, (JobDocument,), headers=("Location",)),),
-        refusals=(
-            *_FINDS,
-            "override_forbidden",
-            "unknown_topic",
-            "stopping",
-            "queue_full",
-            "quota_exceeded",
-            *_WRITES,
-        ),
+        refusals=("not_found", *ADMITS),
     ),
 )

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from kurir.control.endpoint import Endpoint, Media, Reply, Who
+from kurir.control.endpoint import HEARS, WRITES, Endpoint, Media, Reply, Who, shows
 from kurir.control.parameters import Owned, SecretDocument, SecretsDocument, SecretValue
 
-_CHANGES: Final = ("forbidden", "malformed", "invalid", "too_large", "request_timeout", "storage_failing", "disk_full")
+_CHANGES: Final = ("forbidden", *HEARS, *WRITES)
 
 SECRETS: Final[tuple[Endpoint, ...]] = (
     Endpoint(
@@ -17,7 +17,7 @@ SECRETS: Final[tuple[Endpoint, ...]] = (
         who=Who.OWNER,
         summary="List one's secrets: names and origins, never values",
         query=Owned,
-        replies=(Reply(200, (SecretsDocument,)),),
+        replies=shows(SecretsDocument),
         refusals=("forbidden", "invalid"),
     ),
     Endpoint(

@@ -12,7 +12,7 @@ from kurir.services.accepting.compose import key_line, target_line, topic_line
 from kurir.services.delivering.own_secrets import OwnSecrets
 from kurir.services.scheduling.scheduler import Scheduler
 from kurir.services.scheduling.schedules import Schedules
-from kurir.services.showing.documents import OwnerDocument, OwnersDocument
+from kurir.services.showing.owner_documents import OwnerDocument, OwnersDocument
 from kurir.store.tx import LIVE, Tally
 
 _ADMINISTRATOR = Peer(uid=0, name="root", groups=frozenset(), admin=True)

@@ -14,7 +14,7 @@ from kurir.domain.job import Reason
 from kurir.domain.peer import Peer
 from kurir.services.dispatching.gates import Gates
 from kurir.services.keeping.storage import Storage
-from kurir.services.showing.documents import CauseDocument, CausesDocument, ExampleDocument
+from kurir.services.showing.letter_documents import CauseDocument, CausesDocument, ExampleDocument
 from kurir.services.showing.views import instant
 from kurir.store import amend, letters
 from kurir.store.amend import Amended

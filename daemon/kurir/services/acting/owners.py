@@ -25,7 +25,7 @@ from kurir.services.delivering.delivery import Delivery
 from kurir.services.dispatching.dispatcher import Dispatcher
 from kurir.services.dispatching.gates import Gates
 from kurir.services.keeping.storage import Storage
-from kurir.services.showing.documents import OwnerChangeDocument, OwnersDocument
+from kurir.services.showing.owner_documents import OwnerChangeDocument, OwnersDocument
 from kurir.store import bodies, meta, owners, prune
 from kurir.store.owners import Forgetting, Move, Moved
 from kurir.store.reader import Reader

@@ -11,7 +11,7 @@ from kurir.domain.peer import Peer
 from kurir.domain.policy import Destination, Rate, Topic
 from kurir.services.dispatching.budgets import Standing
 from kurir.services.dispatching.gates import Gates, Health
-from kurir.services.showing.documents import (
+from kurir.services.showing.daemon_documents import (
     BreakerDocument,
     BudgetDocument,
     DestinationDocument,

@@ -13,14 +13,8 @@ from kurir.domain.job import BodyKind, Job, Result
 from kurir.domain.peer import Peer
 from kurir.services.dispatching.gates import Gates
 from kurir.services.keeping.storage import Storage
-from kurir.services.showing.documents import (
-    AttemptsDocument,
-    DroppedDocument,
-    JobDocument,
-    JobsDocument,
-    RequestDocument,
-    WhyDocument,
-)
+from kurir.services.showing.documents import AttemptsDocument, JobDocument, JobsDocument, WhyDocument
+from kurir.services.showing.letter_documents import DroppedDocument, RequestDocument
 from kurir.services.showing.requests import dropped_document, request_document
 from kurir.services.showing.views import Lens, attempt_document, result_document, result_head
 from kurir.services.showing.why import Explainer

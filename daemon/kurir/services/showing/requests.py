@@ -8,8 +8,8 @@ from uuid import UUID
 from kurir.domain.job import ADHOC_TOPIC, OUTBOX_PREFIX, Job
 from kurir.domain.peer import Peer
 from kurir.services.registry import Registry
-from kurir.services.showing.documents import DroppedEntryDocument, EditedDocument, RequestDocument
 from kurir.services.showing.facilities import without_secrets
+from kurir.services.showing.letter_documents import DroppedEntryDocument, EditedDocument, RequestDocument
 from kurir.services.showing.views import error_document, instant
 from kurir.store.ledger import Entry
 from kurir.store.look import EditSeen

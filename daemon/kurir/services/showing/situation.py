@@ -12,7 +12,7 @@ from msgspec import UNSET
 from kurir.domain.conditions import Conditions, costs_data, reachability
 from kurir.domain.peer import Peer
 from kurir.services.keeping.storage import Storage
-from kurir.services.showing.documents import (
+from kurir.services.showing.daemon_documents import (
     BudgetDocument,
     ClockDocument,
     CountsDocument,

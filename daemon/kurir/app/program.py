@@ -10,18 +10,19 @@ import asyncio
 import os
 import signal
 from collections.abc import MutableMapping
-from contextlib import AsyncExitStack, suppress
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 from kurir import __version__
+from kurir.app.following import SecretFiles, follow_time_zone
+from kurir.app.store import StoreKeeper, require_local_disk
 from kurir.control.events import EventStream
 from kurir.control.metrics_listener import MetricsListener
 from kurir.control.server import ControlServer
 from kurir.control.services import Services, services_of
 from kurir.domain.conditions import Conditions
-from kurir.domain.errors import ConfigurationError, StateDirectoryError, StoreCorrupt, StoreFailing
+from kurir.domain.errors import ConfigurationError, StoreCorrupt
 from kurir.domain.events import Emit, Events
 from kurir.domain.instant import Now
 from kurir.logs import Folding, Level, Logger, LogSubscriber, install_handlers
@@ -29,7 +30,7 @@ from kurir.metrics import Known, Metrics, Snapshot
 from kurir.services.agenda import Agenda
 from kurir.services.delivering.own_secrets import OwnSecrets
 from kurir.services.engine import Engine, Surroundings
-from kurir.services.keeping.opening import Opened, Salvages, open_store
+from kurir.services.keeping.opening import Opened
 from kurir.services.registry import Registry
 from kurir.services.showing.figures import Figures
 from kurir.services.showing.views import Lens
@@ -40,11 +41,10 @@ from kurir.services.watching.watchdog import Watchdog
 from kurir.settings.load import load
 from kurir.settings.model import Settings
 from kurir.store.salvage import REASON as QUARANTINED
-from kurir.store.salvage import SalvageReport, salvage
-from kurir.system import timezone
+from kurir.store.salvage import SalvageReport
+from kurir.store.upgrade import Upgraded
 from kurir.system.clock import SystemClock
 from kurir.system.clock_sync import Trust, read_boot_id
-from kurir.system.filesystem import Reserve, inspect
 from kurir.system.http import HttpSender
 from kurir.system.listener import ControlSocket, open_control
 from kurir.system.netlink import on_link
@@ -55,18 +55,13 @@ from kurir.system.state_folder import StateLock, require_folder
 
 METRICS_PORT = "metrics_port"
 RELOAD = "reload"
-STARTING = 60_000
-"""Milliseconds that the start asks the service manager for, again and again until the store is open."""
-
-_LONG = 3_600_000  # milliseconds
 
 
 @dataclass(frozen=True, slots=True)
 class _Stage:
     """What outlives the store."""
 
-    folder: Path
-    wal: bool
+    keeper: StoreKeeper
     control: ControlSocket
     metrics: Metrics
     server: ControlServer
@@ -86,10 +81,9 @@ class Program:
         self._secrets = Secrets(settings.secrets, environ=environ, group=settings.access.group)
         self._sender = HttpSender()
         self._own_secrets = OwnSecrets(SecretFolder(settings.daemon.state_dir))
-        self._salvages = Salvages(self._clock.now)
         self._stop = asyncio.Event()
         self._hurry = asyncio.Event()
-        self._reloaded = asyncio.Event()
+        self._secret_files = SecretFiles(lambda: self._secrets, self._secrets_changed, log)
         self._troubles: dict[str, str] = {}
         self._engine: Engine | None = None
         self._outside = Outside(
@@ -103,13 +97,23 @@ class Program:
         """Serve until SIGTERM or SIGINT. Raises KuriError for what prevents it."""
         folder = self.settings.daemon.state_dir
         require_folder(folder)
-        wal = self._local_disk(folder)
+        wal = require_local_disk(folder, allow_network=self.settings.daemon.allow_network_fs)
         self._secrets.validate()
         async with AsyncExitStack() as stack:
             lock = StateLock.acquire(folder)
             stack.callback(lock.release)
             unusable = self._own_secrets.load()
-            opened = await self._opened(folder, wal)
+            keeper = StoreKeeper(
+                folder,
+                self._clock,
+                self._manager,
+                wal=wal,
+                crash_limit=lambda: self.settings.limits.crash_limit,
+                tell_salvaged=self._tell_salvaged,
+            )
+            opened = await keeper.opened()
+            if opened.upgraded is not None:
+                self._tell_upgraded(opened.upgraded)
             try:
                 control = open_control(self.settings.daemon.runtime_dir, self.settings.access.group, self._environ)
             except BaseException:
@@ -118,44 +122,9 @@ class Program:
             stack.callback(control.close)
             for warning in (*control.warnings, *unusable):
                 self._log.warning(warning)
-            await self._serve(folder, wal, opened, control)
+            await self._serve(keeper, opened, control)
 
-    async def _opened(self, folder: Path, wal: bool) -> Opened:
-        """The store. A migration or a salvage may take minutes, and the manager must not take that for a hang."""
-        work = asyncio.create_task(asyncio.to_thread(self._open, folder, wal), name="opening")
-        while not work.done():
-            self._manager.more_time(STARTING)
-            await asyncio.wait({work}, timeout=STARTING / 3000)
-        if (done := work.result().upgraded) is not None:
-            self._log.info(
-                "the queue was upgraded; what it was before is kept for a way back",
-                file=str(done.copy), older=done.older, newer=done.newer,
-            )  # fmt: skip
-        return work.result()
-
-    def _open(self, folder: Path, wal: bool) -> Opened:
-        """The store, opened. A full disk gives up its reserve for it: what waits is to be delivered even so."""
-        open_it = partial(open_store, folder, self._clock, wal=wal, crash_limit=self.settings.limits.crash_limit)
-        reserve = Reserve(folder / "reserve")
-        try:
-            return open_it()
-        except StoreFailing:
-            if not reserve.held:
-                raise
-            reserve.release()
-        return open_it()
-
-    def _local_disk(self, folder: Path) -> bool:
-        """Whether the write-ahead log may be used. Refuses a network file system unless told otherwise."""
-        disk = inspect(folder)
-        if disk.network and not self.settings.daemon.allow_network_fs:
-            raise StateDirectoryError(
-                f"cannot use {folder}: it is on a network file system ({disk.name}), where locks and syncs cannot be"
-                " relied on; choose a local disk, or set daemon.allow_network_fs = true"
-            )
-        return not disk.network
-
-    async def _serve(self, folder: Path, wal: bool, opened: Opened, control: ControlSocket) -> None:
+    async def _serve(self, keeper: StoreKeeper, opened: Opened, control: ControlSocket) -> None:
         agenda = Agenda(self._clock, lambda event: None)
         folding = Folding(self._clock.now, agenda.book)
         undo = install_handlers(asyncio.get_running_loop(), self._log, folding, self._redact)
@@ -167,7 +136,7 @@ class Program:
         server = ControlServer(stream, lambda: self.settings.access, lambda: self.settings.limits, self._defect)
         self._hear_signals()
         try:
-            await self._work(_Stage(folder, wal, control, metrics, server, alerts), opened)
+            await self._work(_Stage(keeper, control, metrics, server, alerts), opened)
         finally:
             folding.flush()
             agenda.close()
@@ -176,9 +145,8 @@ class Program:
     async def _work(self, stage: _Stage, opened: Opened) -> None:
         """Run one life of the store after the other, until the process is to stop."""
         scraped = MetricsListener(stage.metrics.render)
-        if opened.salvaged is not None:
-            self._tell_salvaged(opened.salvaged)
-        engine = self._begin(stage.folder, opened)
+        stage.keeper.report(opened)
+        engine = self._begin(stage.keeper, opened)
         stage.server.serve(self._services(engine, stage.metrics))
         async with asyncio.TaskGroup() as around:
             outside = around.create_task(self._watch_outside(), name="outside")
@@ -194,8 +162,8 @@ class Program:
                 stage.server.serve(None)
                 await self._end(engine)
                 spent = engine.budgets.written()  # what was saved of it may be a minute old, or damaged
-                opened = await self._salvaged(stage.folder, stage.wal)
-                engine = self._begin(stage.folder, opened)
+                opened = await stage.keeper.salvaged()
+                engine = self._begin(stage.keeper, opened)
                 engine.budgets.restore(spent)
                 stage.server.serve(self._services(engine, stage.metrics))
             await scraped.stop()
@@ -206,21 +174,18 @@ class Program:
         await self._end(engine)
         await self._sender.close()
 
-    def _begin(self, folder: Path, opened: Opened) -> Engine:
+    def _begin(self, keeper: StoreKeeper, opened: Opened) -> Engine:
         """Build the engine of a life of the store."""
         events = Events()
         for subscriber in self._subscribers:
             events.subscribe(subscriber)
         if self._alerts is not None:
             events.subscribe(self._alerts.on_event, *Alerts.KINDS)
-        reserve = Reserve(folder / "reserve")
-        with suppress(OSError):  # without it outcomes have less room on a full disk, and nothing else changes
-            reserve.take()
         outside = Surroundings(
-            folder=folder,
+            folder=keeper.folder,
             clock=self._clock,
             events=events,
-            reserve=reserve,
+            reserve=keeper.reserve(),
             sender=self._sender,
             on_link=on_link,
             own_secrets=self._own_secrets,
@@ -254,22 +219,15 @@ class Program:
         self._engine = self._figures = None
         await engine.close()
 
-    async def _salvaged(self, folder: Path, wal: bool) -> Opened:
-        """Set the damaged database aside, and open the one that was saved from it."""
-        self._salvages.require_another(folder)
-        now = Now(self._clock.now(), self._clock.wall())
-        work = asyncio.create_task(asyncio.to_thread(salvage, folder, now), name="salvage")
-        while not work.done():
-            self._manager.alive()  # nothing else feeds the watchdog while there is no engine
-            await asyncio.wait({work}, timeout=(self._manager.watchdog_ms or _LONG) / 3000)
-        self._tell_salvaged(work.result())
-        opened = open_store(folder, self._clock, wal=wal, crash_limit=self.settings.limits.crash_limit)
-        if opened.salvaged is not None:
-            self._tell_salvaged(opened.salvaged)
-        return opened
+    def _tell_upgraded(self, done: Upgraded) -> None:
+        self._log.info(
+            "the queue was upgraded; what it was before is kept for a way back",
+            file=str(done.copy),
+            older=done.older,
+            newer=done.newer,
+        )
 
     def _tell_salvaged(self, report: SalvageReport) -> None:
-        self._salvages.count()
         self._log.warning("the damaged database is kept", file=str(report.file), kept=report.kept, lost=report.lost)
         if self._alerts is not None:
             self._alerts.degraded(QUARANTINED, f"the database was damaged; it is kept as {report.file}")
@@ -278,35 +236,12 @@ class Program:
         """Follow the world and the files of secrets."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._outside.run(), name="world")
-            group.create_task(self._follow_secrets(), name="secrets")
-            group.create_task(self._follow_zone(), name="time zone")
-
-    async def _follow_zone(self) -> None:
-        """Local times of schedules and needs follow the zone that the system is set to."""
-        try:
-            await timezone.follow(self._zone_changed)
-        except OSError as fault:
-            self._log.warning("the time zone is not watched; it is read anew with each reload", error=str(fault))
+            group.create_task(self._secret_files.run(), name="secrets")
+            group.create_task(follow_time_zone(self._zone_changed, self._log), name="time zone")
 
     def _zone_changed(self) -> None:
         if self._engine is not None:
             self._engine.zone_changed()
-
-    async def _follow_secrets(self) -> None:
-        """Hear of replaced secrets; begin anew after each reload."""
-        while True:
-            self._reloaded.clear()
-            follow = asyncio.create_task(self._secrets.run(self._secrets_changed), name="secret files")
-            again = asyncio.create_task(self._reloaded.wait(), name="reloaded")
-            try:
-                await asyncio.wait({follow, again}, return_when=asyncio.FIRST_COMPLETED)
-                if follow.done() and (fault := follow.exception()) is not None:
-                    self._log.warning("secret files are not watched; they are read for each request", error=str(fault))
-                    await again
-            finally:
-                follow.cancel()
-                again.cancel()
-                await asyncio.wait({follow, again})
 
     def reload(self) -> None:
         """Take over a changed configuration. One that cannot be used changes nothing, and says why."""
@@ -329,7 +264,7 @@ class Program:
             self._engine.secrets_changed(secrets.refresh())
         if self._alerts is not None:
             self._alerts.adopt(self._told())
-        self._reloaded.set()
+        self._secret_files.reloaded()
         if later := settings.for_the_next_start(self._started_with):
             self._log.warning("changes that take effect with the next start of kurird", keys=", ".join(later))
         self._log.info("reloaded")
