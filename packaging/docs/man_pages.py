@@ -47,7 +47,7 @@ _KURIRD_ENVIRONMENT = {
     "KURIR_CONFIG": "The configuration file, unless `--config` names one.",
     "STATE_DIRECTORY": "Where the queue lives, unless the configuration says so.",
     "CREDENTIALS_DIRECTORY": "Where secrets that are credentials of the service are.",
-    "NOTIFY_SOCKET, WATCHDOG_USEC, LISTEN_FDS": "As systemd sets them.",
+    "NOTIFY_SOCKET, WATCHDOG_USEC, LISTEN_FDS, JOURNAL_STREAM": "As systemd sets them.",
 }
 _KURIRD_FILES = {
     "/etc/kurir/kurird.toml, /etc/kurir/kurird.toml.d/*.toml": "The configuration: `kurird.toml`(5).",
