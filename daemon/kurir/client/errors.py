@@ -31,7 +31,10 @@ class Cause(StrEnum):
 
 
 _CURES = {
-    Cause.MISSING: "there is no such socket; is kurird running? (systemctl status kurird, or set KURIR_SOCKET)",
+    Cause.MISSING: (
+        "there is no such socket; is kurird running? "
+        "(systemctl status kurird, or rc-service kurird status; or set KURIR_SOCKET)"
+    ),
     Cause.DENIED: "permission denied; your user must be in the group kurir (log in again after joining it)",
     Cause.REFUSED: "nobody listens on it; kurird has ended and left a stale socket, start it again",
     Cause.LOST: "the connection ended before the answer; kurird was stopped or restarted, try again",

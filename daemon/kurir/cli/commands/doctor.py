@@ -17,13 +17,13 @@ from kurir.cli.doctor.disk import disk
 from kurir.cli.doctor.facts import configuration_of, from_outline, peer_of
 from kurir.cli.doctor.finding import Finding, Level, ok, wrong
 from kurir.cli.doctor.network import bus, network
+from kurir.cli.doctor.services import service
 from kurir.cli.overview import objects
 from kurir.cli.printable import printable, printable_lines
 from kurir.cli.session import Session, pass_session, session_options
 from kurir.client import Cause, Client, DaemonUnreachable, KurirError
 
 _STYLES = {Level.OK: "green", Level.NOTE: "yellow", Level.WRONG: "red"}
-_START = "sudo systemctl start kurird (or rc-service kurird start); journalctl -u kurird says why it ended"
 ANSWER_IN = 10.0  # seconds
 MARGIN = 21  # columns before what was found
 ROOM_FOR_COLUMNS = 60  # columns; on a narrower terminal it stands below
@@ -80,7 +80,9 @@ def _daemon(client: Client) -> tuple[Finding, Mapping[str, Any] | None, Sequence
         destinations = objects(client.destinations().get("destinations"))
         client.ready()
     except DaemonUnreachable as error:
-        cure = "see socket below" if error.cause is Cause.DENIED else _START
+        cure = f"sudo {service('start')}; its log says why it ended"
+        if error.cause is Cause.DENIED:
+            cure = "see socket below"
         return wrong(daemon.DAEMON, printable(error), cure), status, destinations
     except KurirError as error:
         return wrong(daemon.DAEMON, complaint(error), "see disk below, and the daemon's log"), status, destinations

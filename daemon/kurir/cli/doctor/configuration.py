@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from kurir.cli.doctor.finding import Finding, note, ok, wrong
+from kurir.cli.doctor.services import service
 
 CHECK = "configuration"
 DEFAULT_FILE = "/etc/kurir/kurird.toml"
@@ -47,7 +48,7 @@ def _judged(
 ) -> tuple[list[Finding], Mapping[str, Any]]:
     if done.returncode != 0:
         problems = [line.removeprefix("kurird: ") for line in done.stderr.splitlines() if line.strip()]
-        cure = f"mend {file}, then kurird --check; a running daemon takes it with systemctl reload kurird"
+        cure = f"mend {file}, then kurird --check; a running daemon takes it with {service('reload')}"
         return [wrong(CHECK, "\n".join(problems) or f"kurird --check ended with {done.returncode}", cure)], {}
     try:
         outline: Mapping[str, Any] = json.loads(done.stdout)

@@ -9,6 +9,7 @@ from typing import Any
 
 from kurir import __version__
 from kurir.cli.doctor.finding import Finding, note, ok, wrong
+from kurir.cli.doctor.services import service
 from kurir.cli.overview import mapping, number, objects
 from kurir.cli.printable import printable
 
@@ -17,8 +18,8 @@ DAEMON, VERSIONS, DEGRADED, DESTINATIONS, JOBS = "daemon", "versions", "degraded
 # By the reason that the daemon reports.
 _CURES: Mapping[str, str] = {
     "disk_full": "free some space where the state lies",
-    "metrics_port": "set metrics.listen to a free port, or to nothing; then restart kurird",
-    "reload": "mend the configuration (kurird --check), then systemctl reload kurird",
+    "metrics_port": "set metrics.listen to a free port, or to nothing; then {restart}",
+    "reload": "mend the configuration (kurird --check), then {reload}",
     "store_quarantined": "the damaged file is kept beside the queue: look at it, then kurirctl ack store_quarantined",
 }
 # By the kind of a hold. The others end by themselves.
@@ -36,7 +37,7 @@ def versions(status: Mapping[str, Any] | None) -> Finding:
     below = f"Python {platform.python_version()}, SQLite {sqlite3.sqlite_version}"
     theirs = None if status is None else printable(status.get("version", "unknown"))
     if theirs is not None and theirs != __version__:
-        return wrong(VERSIONS, f"kurirctl is {__version__}, the daemon {theirs}", "sudo systemctl restart kurird")
+        return wrong(VERSIONS, f"kurirctl is {__version__}, the daemon {theirs}", f"sudo {service('restart')}")
     who = f"kurirctl {__version__}" if theirs is None else f"kurirctl and kurird {__version__}"
     return ok(VERSIONS, f"{who}; {below}")
 
@@ -45,7 +46,9 @@ def degraded(status: Mapping[str, Any]) -> Iterator[Finding]:
     """Each reason that the daemon reports."""
     for one in objects(status.get("degraded")):
         reason = printable(one.get("reason", "-"))
-        cure = _CURES.get(reason, f"see the daemon's log; once it is dealt with: kurirctl ack {reason}")
+        cure = f"see the daemon's log; once it is dealt with: kurirctl ack {reason}"
+        if reason in _CURES:
+            cure = _CURES[reason].format(reload=service("reload"), restart=service("restart"))
         yield wrong(DEGRADED, f"{reason}: {printable(one.get('detail', ''))}", cure)
 
 

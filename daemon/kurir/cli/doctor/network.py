@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 
 from kurir.cli.doctor.facts import Facts
 from kurir.cli.doctor.finding import Finding, note, ok, wrong
+from kurir.cli.doctor.services import service
 from kurir.cli.overview import mapping
 from kurir.cli.printable import printable
 
@@ -20,7 +21,6 @@ _PATH = "/run/dbus/system_bus_socket"
 _MANAGER = "org.freedesktop.NetworkManager"
 _CONNECTIVITY = {"0": "unknown", "1": "none", "2": "portal", "3": "limited", "4": "full"}
 _PROPERTY = re.compile(r'string "(\w+)"\s+variant\s+(?:boolean|uint32) (\w+)')
-START = "sudo systemctl start NetworkManager; without it kurird works with what the kernel says"
 CHECKING = (
     "a [connectivity] section with uri= in NetworkManager.conf (Debian: network-manager-config-connectivity-debian)"
 )
@@ -50,7 +50,8 @@ def network(facts: Facts, *, bus_answers: bool) -> Iterator[Finding]:
     manager = _manager() if bus_answers else None
     if manager is None:
         level = wrong if facts.network_source == "networkmanager" else note
-        yield level(NETWORK, "NetworkManager does not answer on the bus", START)
+        cure = f"sudo {service('start', 'NetworkManager')}; without it kurird works with what the kernel says"
+        yield level(NETWORK, "NetworkManager does not answer on the bus", cure)
         return
     if facts.status is not None and seen.get("source") != "networkmanager":
         cure = "look into the daemon's log for why (polkit, a sandbox), and restart it"
