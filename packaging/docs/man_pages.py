@@ -56,8 +56,17 @@ _KURIRD_FILES = {
 }
 _DOCUMENTATION = "/usr/share/doc/kurird"
 _PAGES = {
-    "kurirctl": {"programs.md": "An outbox in an application's own database, schedules, workers, dead letters."},
-    "kurird": {"security.md": "Whom it trusts with what."},
+    "kurirctl": {
+        "first-steps.md": "A first job from the shell, curl, Python and C.",
+        "programs.md": "An outbox in an application's own database, schedules, workers, dead letters.",
+        "handbook.md": "What each message means, and what to do.",
+    },
+    "kurird": {
+        "installation.md": "On Debian, Alpine and postmarketOS.",
+        "handbook.md": "Limits, disk, backup, what each message means and what to do.",
+        "monitoring.md": "Metrics, alerts, logs.",
+        "security.md": "Whom it trusts with what.",
+    },
 }
 _KURIRCTL_ENVIRONMENT = {
     "KURIR_SOCKET": "The daemon's socket.",

@@ -1,6 +1,6 @@
 """The documentation is true: what a page says to type is typed, and what it shows is printed.
 
-Here beside the demo; what needs an installed system is typed in tests/lab/test_pages.py.
+Here beside the demo; what needs an installed system is typed in tests/lab/test_documentation.py.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from pathlib import Path
 import pytest
 
 from support import demo, pages
-from support.pages import PLACES, ROOT, SCENES, TYPED, Block
+from support.pages import DOCS, PLACES, ROOT, SCENES, TYPED, Block
 
 PAGES = pages.pages()
 RUN = [block for page in PAGES for block in pages.blocks(page) if block.scene == "run"]
-SHOWN = ("toml", "output", "console", "mermaid", "json", "ini", "yaml", "")
+SHOWN = ("toml", "output", "mermaid", "json", "ini", "yaml", "")
 
 
 @pytest.fixture(scope="module")
@@ -50,6 +50,8 @@ def test_what_a_page_says_to_type_works_beside_the_demo(block: Block, running: d
 def test_every_command_of_a_page_says_how_it_is_tested(page: Path) -> None:
     for block in pages.blocks(page):
         if block.language not in TYPED:
+            if block.language == "console" and page == pages.README:
+                continue  # the shots, which test_shots compares
             assert block.language in SHOWN, f"{block}: nobody knows what {block.language} is"
             assert block.scene is None, f"{block}: it cannot be typed"
             continue
@@ -95,6 +97,13 @@ def test_every_link_of_a_page_leads_somewhere(page: Path) -> None:
         if not file.exists() or (anchor and anchor not in _anchors(file)):
             lost.append(f"{target}#{anchor}")
     assert not lost
+
+
+def test_the_index_leads_to_every_page() -> None:
+    index = (DOCS / "index.md").read_text(encoding="utf-8")
+    assert set(re.findall(r"\]\(([^)#]+)\)", index)) == {
+        page.name for page in DOCS.glob("*.md") if page.name != "index.md"
+    }
 
 
 def _anchors(file: Path) -> set[str]:
