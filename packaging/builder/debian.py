@@ -5,9 +5,10 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 from sources import ROOT
-from systems import System
+from systems import Package, System
 
 FOLDER = ROOT / "packaging" / "debian"
 SNIPPETS = ROOT / "packaging" / "builder" / "debhelper"
@@ -41,9 +42,34 @@ def depends(system: System) -> list[str]:
     return [*(entry for entry in relations("Depends") if entry.split()[0] not in brought), *system.depends]
 
 
-def description() -> str:
+def description(package: Package, scripts: Path) -> dict[str, Any]:
+    """What nfpm is told of a .deb, but for its content. The scripts are written into a folder."""
+    for name in SCRIPTS:
+        (scripts / name).write_text(script(name), encoding="utf-8")
+    known = fields()
+    return {
+        "name": known["Package"],
+        "arch": package.architecture,
+        "version": package.version,
+        "section": known["Section"],
+        "priority": known["Priority"],
+        "maintainer": known["Maintainer"],
+        "description": _text(known["Description"]),
+        "depends": depends(package.system),
+        "recommends": relations("Recommends"),
+        "suggests": relations("Suggests"),
+        "scripts": {
+            "postinstall": str(scripts / "postinst"),
+            "preremove": str(scripts / "prerm"),
+            "postremove": str(scripts / "postrm"),
+        },
+        "deb": {"compression": "xz"},
+    }
+
+
+def _text(description: str) -> str:
     """The synopsis, and below it the description without the indentation and the dots of empty lines."""
-    first, *rest = fields()["Description"].splitlines()
+    first, *rest = description.splitlines()
     return "\n".join([first, *("" if line.strip() == "." else line.strip() for line in rest)])
 
 

@@ -31,22 +31,24 @@ UNITS = {
     "packaging/polkit/kurird.rules": "/usr/share/polkit-1/rules.d/kurird.rules",
 }
 PROGRAMS = {f"packaging/launchers/{name}": f"/usr/bin/{name}" for name in ("kurird", "kurirctl")}
-# Kept as the administrator left them by upgrades; the second one may come to hold what not everybody should read.
+# Upgrades keep them as the administrator left them. This one may come to hold what not everybody should read.
 CONFIGURATION = {"packaging/kurird.toml": "/etc/kurir/kurird.toml"}
-FOLDERS = ("/etc/kurir/kurird.toml.d",)
+OPENRC = {"openrc/kurird.confd": "/etc/conf.d/kurird", "packaging/logrotate/kurird": "/etc/logrotate.d/kurird"}
+OPENRC_SERVICE = {"openrc/kurird.initd": "/etc/init.d/kurird"}
+FOLDERS = ("/etc/kurir", "/etc/kurir/kurird.toml.d")
 COMPLETION = {
     "bash": "/usr/share/bash-completion/completions/kurirctl",
-    "zsh": "/usr/share/zsh/vendor-completions/_kurirctl",
     "fish": "/usr/share/fish/vendor_completions.d/kurirctl.fish",
 }
 
 
 @dataclass
 class Stage:
-    """A package as a folder. `modes` of what is not 0644, `configuration` and `links` by their place on the device."""
+    """A package as a folder. Modes of what is not 0644, groups of what is not root's, links, by their place there."""
 
     root: Path
     modes: dict[str, int] = field(default_factory=dict)
+    groups: dict[str, str] = field(default_factory=dict)
     configuration: set[str] = field(default_factory=set)
     links: dict[str, str] = field(default_factory=dict)
 
@@ -63,6 +65,11 @@ class Stage:
         for source, place in table.items():
             self.write(place, (ROOT / source).read_bytes(), mode)
 
+    def configure(self, table: dict[str, str], mode: int = 0o644) -> None:
+        """The same, of what the administrator may change."""
+        self.copy(table, mode)
+        self.configuration.update(table.values())
+
 
 def stage(package: Package, root: Path, cache: Path) -> Stage:
     """Lay out a package in an empty folder."""
@@ -72,12 +79,14 @@ def stage(package: Package, root: Path, cache: Path) -> Stage:
     _code(made, package, cache)
     made.copy(PROGRAMS, mode=0o755)
     made.copy(UNITS)
-    made.copy(CONFIGURATION, mode=0o640)
-    made.configuration.update(CONFIGURATION.values())
+    made.configure(CONFIGURATION, mode=0o640)
     _documentation(made)
     for shell, place in COMPLETION.items():
         made.write(place, _completion(shell))
-    _debian(made, package)
+    if package.system.packager == "deb":
+        _debian(made, package)
+    else:
+        _alpine(made)
     return made
 
 
@@ -107,10 +116,20 @@ def _documentation(made: Stage) -> None:
 def _debian(made: Stage, package: Package) -> None:
     made.write(f"{DOC}/changelog.Debian.gz", compressed(debian.changelog(package.version).encode()))
     made.write(f"{DOC}/copyright", debian.copyright_of(made.root / CODE.lstrip("/") / "vendor").encode())
+    made.write("/usr/share/zsh/vendor-completions/_kurirctl", _completion("zsh"))
     overrides = ROOT / "packaging" / "debian" / "kurird.lintian-overrides"
     made.write("/usr/share/lintian/overrides/kurird", overrides.read_bytes())
     # So that programs of the distribution's Python can say: from kurir.client import Client.
     made.links["/usr/lib/python3/dist-packages/kurir"] = "../../kurird/kurir"
+
+
+def _alpine(made: Stage) -> None:
+    made.groups.update(dict.fromkeys(CONFIGURATION.values(), "kurird"))  # made before anything is unpacked
+    made.copy(OPENRC_SERVICE, mode=0o755)
+    made.configure(OPENRC)
+    made.copy({"packaging/launchers/compile": f"{CODE}/compile"}, mode=0o755)
+    made.copy({"LICENSE": "/usr/share/licenses/kurird/LICENSE"})
+    made.write("/usr/share/zsh/site-functions/_kurirctl", _completion("zsh"))
 
 
 def _completion(shell: str) -> bytes:

@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import alpine
 import debian
 from layout import FOLDERS, Stage
 from sources import ROOT
@@ -20,8 +21,9 @@ LOCK = ROOT / "packaging" / "builder" / "nfpm.lock"
 
 
 def pack(package: Package, made: Stage, cache: Path, target: Path) -> None:
-    """Write a staged package to a file. All that is in it is root's."""
-    description = _deb(package, made)
+    """Write a staged package to a file. All that is in it is root's, but for what a group may read."""
+    common = {"platform": "linux", "version_schema": "none", "mtime": _time(package.epoch)}
+    description = common | _description(package, made) | {"contents": contents(made, package.epoch)}
     file = made.root.with_suffix(".json")  # JSON is YAML
     file.write_text(json.dumps(description, indent=1), encoding="utf-8")
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -36,31 +38,12 @@ def pack(package: Package, made: Stage, cache: Path, target: Path) -> None:
     part.rename(target)
 
 
-def _deb(package: Package, made: Stage) -> dict[str, Any]:
-    fields = debian.fields()
-    scripts = {}
-    for key, name in (("postinstall", "postinst"), ("preremove", "prerm"), ("postremove", "postrm")):
-        script = made.root.with_name(f"{made.root.name}.{name}")
-        script.write_text(debian.script(name), encoding="utf-8")
-        scripts[key] = str(script)
-    return {
-        "name": fields["Package"],
-        "arch": package.architecture,
-        "platform": "linux",
-        "version": package.version,
-        "version_schema": "none",
-        "section": fields["Section"],
-        "priority": fields["Priority"],
-        "maintainer": fields["Maintainer"],
-        "description": debian.description(),
-        "mtime": _time(package.epoch),
-        "depends": debian.depends(package.system),
-        "recommends": debian.relations("Recommends"),
-        "suggests": debian.relations("Suggests"),
-        "contents": contents(made, package.epoch),
-        "scripts": scripts,
-        "deb": {"compression": "xz"},
-    }
+def _description(package: Package, made: Stage) -> dict[str, Any]:
+    if package.system.packager == "apk":
+        return alpine.description(package)
+    scripts = made.root.with_name(f"{made.root.name}-scripts")
+    scripts.mkdir(exist_ok=True)
+    return debian.description(package, scripts)
 
 
 def contents(made: Stage, epoch: int) -> list[dict[str, Any]]:
@@ -70,8 +53,8 @@ def contents(made: Stage, epoch: int) -> list[dict[str, Any]]:
     for file in made.root.rglob("*"):
         place = f"/{file.relative_to(made.root)}"
         if file.is_file():
-            mode = made.modes.get(place, 0o644)
-            entries[place] = {"src": str(file), "dst": place, "file_info": {**common, "mode": mode}}
+            info = {**common, "mode": made.modes.get(place, 0o644), "group": made.groups.get(place, "root")}
+            entries[place] = {"src": str(file), "dst": place, "file_info": info}
             if place in made.configuration:
                 entries[place]["type"] = "config|noreplace"
     for place in FOLDERS:

@@ -46,6 +46,39 @@ SYSTEMS = {
             vendored=(),
             suffix="~deb13",
         ),
+        System(
+            name="debian12",
+            packager="deb",
+            architectures=("amd64", "arm64"),
+            pythons=(11,),
+            compiled=True,
+            libc=("manylinux", 2, 36),
+            # Its aiohttp, multidict, prometheus-client, rich, structlog and yarl are below our floors, its aiosignal
+            # and markdown-it-py below those of aiohttp and rich; the others it has not.
+            vendored=(
+                *("aiohappyeyeballs", "aiohttp", "aiosignal", "cronsim", "markdown-it-py", "msgspec", "multidict"),
+                *("prometheus-client", "propcache", "rich", "sdbus", "sdbus-networkmanager", "structlog", "yarl"),
+            ),
+            # What the vendored ones need beside them, and the one version of Python that their machine code is for.
+            depends=(
+                *("python3 (<< 3.12)", "libc6 (>= 2.28)", "python3-attr (>= 17.3)", "python3-frozenlist (>= 1.1.1)"),
+                *("python3-idna", "python3-mdurl", "python3-pygments (>= 2.13)", "python3-typing-extensions (>= 4.4)"),
+            ),
+            suffix="~deb12",
+        ),
+        # 3.22 and 3.23 have Python 3.12, 3.24 has 3.14: one package serves them, and the byte code is made where it is
+        # installed, as no Alpine says when its Python changes.
+        System(
+            name="alpine",
+            packager="apk",
+            architectures=("amd64", "arm64"),
+            pythons=(12, 13, 14),
+            compiled=False,
+            libc=("musllinux", 1, 2),
+            # Its prometheus-client is below our floor, the others it has not. In the place of sdbus is jeepney.
+            vendored=("cronsim", "msgspec", "prometheus-client"),
+            release="r0",
+        ),
     )
 }
 
