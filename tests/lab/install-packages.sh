@@ -10,6 +10,7 @@ systemd-container mmdebstrap
 xfsprogs e2fsprogs
 influxdb prometheus-pushgateway radicale
 prometheus prometheus-node-exporter logrotate
+lintian
 fish zsh mandoc groff man-db
 "
 

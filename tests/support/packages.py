@@ -5,8 +5,10 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
+import re
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal
 
@@ -38,16 +40,25 @@ def build(
     arch: Architecture = "amd64",
     *,
     version: str | None = None,
-    work: Path = ROOT / "build" / "packaging",
-    environ: dict[str, str] | None = None,
-) -> None:
-    """Build a package into a folder, as `make packages` does. Fails with what the build said."""
-    command = [sys.executable, str(ROOT / "packaging" / "builder"), "--system", system, "--arch", arch]
-    command += ["--out", str(out), "--work", str(work), *(("--version", version) if version else ())]
+    checkout: Path = ROOT,
+    environ: Mapping[str, str] | None = None,
+) -> Path:
+    """Build a package into a folder, as `make packages` does; returns its file. Fails with what the build said."""
+    command = [sys.executable, str(checkout / "packaging" / "builder"), "--system", system, "--arch", arch]
+    command += ["--out", str(out), f"--cache={ROOT / 'build' / 'packaging-cache'}"]
+    command += [f"--version={version}"] if version else []
     done = subprocess.run(
         command, capture_output=True, text=True, check=False, env={**os.environ, **(environ or {})}, timeout=600
     )
     assert done.returncode == 0, f"{' '.join(command)}:\n{done.stdout}{done.stderr}"
+    return Path(done.stdout.strip())
+
+
+def dependencies(deb: Path) -> list[str]:
+    """The packages that a .deb needs; of alternatives the first."""
+    fields = subprocess.run(["dpkg-deb", "-f", str(deb), "Depends"], capture_output=True, text=True, check=True)
+    alternatives = (one.split("|")[0] for one in fields.stdout.split(","))
+    return [re.split(r"[\s(:]", name.strip())[0] for name in alternatives if name.strip()]
 
 
 def _digest() -> str:
