@@ -13,7 +13,7 @@ from systems import Package, System
 FOLDER = ROOT / "packaging" / "debian"
 SNIPPETS = ROOT / "packaging" / "builder" / "debhelper"
 SCRIPTS = ("postinst", "prerm", "postrm")
-_VENDOR = re.compile(r"^Files: usr/lib/kurird/vendor/(?P<name>\S+)", re.MULTILINE)
+_VENDOR = re.compile(r"^Files: usr/lib/kurird/vendor/(?P<name>[^/\s]+)/")
 
 
 def fields() -> dict[str, str]:
@@ -89,9 +89,9 @@ def copyright_of(vendor: Path) -> str:
     """The copyright file, of what is vendored the part that is in this package."""
     present = {path.name for path in vendor.iterdir()} if vendor.is_dir() else set()
     paragraphs = (FOLDER / "copyright").read_text(encoding="utf-8").strip().split("\n\n")
-    kept = [text for text in paragraphs if (of := _VENDOR.match(text)) is None or _top(of["name"]) in present]
-    return "\n\n".join(kept) + "\n"
-
-
-def _top(pattern: str) -> str:
-    return pattern.partition("/")[0]
+    kept = [text for text in paragraphs if (of := _VENDOR.match(text)) is None or of["name"] in present]
+    used = " ".join(re.findall(r"^License: (.+)", "\n".join(text for text in kept if text.startswith("Files: ")), re.M))
+    licences = {
+        text: text.partition("\n")[0].removeprefix("License: ") for text in kept if text.startswith("License: ")
+    }
+    return "\n\n".join(text for text in kept if text not in licences or licences[text] in used.split()) + "\n"

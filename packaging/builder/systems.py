@@ -57,7 +57,7 @@ SYSTEMS = {
             # and markdown-it-py below those of aiohttp and rich; the others it has not.
             vendored=(
                 *("aiohappyeyeballs", "aiohttp", "aiosignal", "cronsim", "markdown-it-py", "msgspec", "multidict"),
-                *("prometheus-client", "propcache", "rich", "sdbus", "sdbus-networkmanager", "structlog", "yarl"),
+                *("prometheus-client", "propcache", "rich", "sdbus", "structlog", "yarl"),
             ),
             # What the vendored ones need beside them, and the one version of Python that their machine code is for.
             depends=(
