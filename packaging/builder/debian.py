@@ -4,6 +4,7 @@ changelog and copyright."""
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +40,13 @@ def relations(name: str) -> list[str]:
 def depends(system: System) -> list[str]:
     """What a package for a system depends on: what it brings itself is left out."""
     brought = {f"python3-{name}" for name in system.vendored}
-    return [*(entry for entry in relations("Depends") if entry.split()[0] not in brought), *system.depends]
+    entries = (entry for entry in relations("Depends") if entry.split()[0] not in brought)
+    return [*(_without(system.absent, entry) for entry in entries), *system.depends]
+
+
+def _without(absent: Collection[str], entry: str) -> str:
+    """An entry without the alternatives that a release does not have."""
+    return " | ".join(one for one in entry.split(" | ") if one.split()[0] not in absent)
 
 
 def description(package: Package, scripts: Path) -> dict[str, Any]:

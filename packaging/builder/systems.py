@@ -25,6 +25,8 @@ class System:
     # What pip calls the C library, and the newest version of it that a wheel may ask for.
     libc: tuple[str, int, int]
     vendored: tuple[str, ...]
+    # Packages that it has not and that something else stands in for, as an alternative says.
+    absent: tuple[str, ...] = ()
     # What is needed beside what every package depends on.
     depends: tuple[str, ...] = ()
     # Of the package, for the same version of the program.
@@ -57,8 +59,9 @@ SYSTEMS = {
             # and markdown-it-py below those of aiohttp and rich; the others it has not.
             vendored=(
                 *("aiohappyeyeballs", "aiohttp", "aiosignal", "cronsim", "markdown-it-py", "msgspec", "multidict"),
-                *("prometheus-client", "propcache", "rich", "sdbus", "structlog", "yarl"),
+                *("prometheus-client", "propcache", "rich", "structlog", "yarl"),
             ),
+            absent=("python3-sdbus",),
             # What the vendored ones need beside them, and the one version of Python that their machine code is for.
             depends=(
                 *("python3 (<< 3.12)", "libc6 (>= 2.28)", "python3-attr (>= 17.3)", "python3-frozenlist (>= 1.1.1)"),
@@ -75,7 +78,7 @@ SYSTEMS = {
             pythons=(12, 13, 14),
             compiled=False,
             libc=("musllinux", 1, 2),
-            # Its prometheus-client is below our floor, the others it has not. In the place of sdbus is jeepney.
+            # Its prometheus-client is below our floor, the others it has not.
             vendored=("cronsim", "msgspec", "prometheus-client"),
             release="r0",
         ),
