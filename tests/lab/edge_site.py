@@ -214,13 +214,18 @@ class Site:
             self._portal.stop(signal.SIGKILL)
 
 
+def router_of_the_internet(lab: NetworkLab) -> None:
+    """Let the router have the addresses that stand for the Internet."""
+    for last in (1, *range(10, 20), 53):
+        lab.ip("-n", lab.router, "addr", "add", f"{INTERNET}.{last}/32", "dev", "lo")
+
+
 @contextmanager
 def site(
     lab: NetworkLab, folder: Path, settings: Mapping[str, Any] | None = None, *, mode: str = "bus"
 ) -> Iterator[Site]:
     """Everything started, NetworkManager up, and the daemon idle."""
-    for last in (1, *range(10, 20), 53):
-        lab.ip("-n", lab.router, "addr", "add", f"{INTERNET}.{last}/32", "dev", "lo")
+    router_of_the_internet(lab)
     base = {"network": {"source": "auto"}, "destinations": {"api": DESTINATION}}
     with (
         watching(lab, mode) as watch,

@@ -263,7 +263,8 @@ class NetworkLab(PrivateBus):
         question += ["/org/freedesktop/DBus", "org.freedesktop.DBus.ListNames"]
         return subprocess.run(question, capture_output=True, text=True, check=False).stdout
 
-    def start_manager(self) -> None:
+    def manager_config(self) -> str:
+        """How NetworkManager is to be configured."""
         check = "[connectivity]\nenabled=false"
         if self._interval is not None:
             check = (
@@ -271,8 +272,11 @@ class NetworkLab(PrivateBus):
                 f"response=NetworkManager is online\ninterval={self._interval}"
             )
         carrier = "" if self._carrier_wait_ms is None else f"carrier-wait-timeout={self._carrier_wait_ms}"
+        return MANAGER_CONFIG.format(connectivity=check, carrier=carrier)
+
+    def start_manager(self) -> None:
         config = self.folder / "nm.conf"
-        config.write_text(MANAGER_CONFIG.format(connectivity=check, carrier=carrier), encoding="utf-8")
+        config.write_text(self.manager_config(), encoding="utf-8")
         run = (
             "mount -o remount,ro /sys; for d in /run /var/lib/NetworkManager /etc/NetworkManager; do "
             'mount -t tmpfs tmpfs $d; done; exec NetworkManager --debug --config="$0" '
