@@ -105,6 +105,7 @@ def test_a_full_disk_refuses_new_jobs_delivers_what_waits_and_recovers_without_a
         assert daemon.ledger()["done"] == 201
         assert _numbers(srv) == list(range(201))
         assert client.status()["degraded"] == []
+        assert "kurir_degraded{" not in client.metrics()
 
 
 def _accepted_again(daemon: Daemon, payload: dict[str, int]) -> str:
@@ -179,6 +180,7 @@ def test_a10_writes_that_fail_for_a_while_are_answered_said_once_and_survived(
             with pytest.raises(KurirProblem):
                 client.ready()
             assert "store_failing" in [one["reason"] for one in client.status()["degraded"]]
+            assert 'kurir_degraded{reason="store_failing"} 1.0' in client.metrics(), "who scrapes is told too"
             daemon.configure({"destinations": {"api": {"url": srv.url}}})
             daemon.hup()
             assert not daemon.ends_within(6)  # longer than the store waits between two trials
