@@ -228,7 +228,13 @@ class Program:
         )
 
     def _tell_salvaged(self, report: SalvageReport) -> None:
-        self._log.warning("the damaged database is kept", file=str(report.file), kept=report.kept, lost=report.lost)
+        self._log.warning(
+            "the damaged database is kept",
+            file=str(report.file),
+            kept=report.kept,
+            lost=report.lost,
+            dead=report.buried or None,
+        )
         if self._alerts is not None:
             self._alerts.degraded(QUARANTINED, f"the database was damaged; it is kept as {report.file}")
 

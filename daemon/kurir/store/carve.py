@@ -227,8 +227,9 @@ _TYPES: dict[str, tuple[type, ...]] = {
 class Shape:
     """What a record of a table looks like: as `PRAGMA table_info` describes the columns."""
 
-    def __init__(self, columns: list[tuple[str, str, int, int]], *, row_ids: bool) -> None:
-        """`columns`: name, type, not null, place in the primary key (0: none)."""
+    def __init__(self, columns: list[tuple[str, str, int, int]], *, row_ids: bool, older: int | None = None) -> None:
+        """`columns`: name, type, not null, place in the primary key (0: none). `older`: how many there were once."""
+        self.widths = {len(columns), older or len(columns)}
         self.names = [name for name, _, _, _ in columns]
         self._row_ids = row_ids
         self._alias = next((i for i, c in enumerate(columns) if row_ids and c[3] and c[1] == "INTEGER"), None)
@@ -236,14 +237,14 @@ class Shape:
         self._required = [bool(not_null or key) for _, _, not_null, key in columns]
 
     def row(self, record: Record) -> tuple[Any, ...] | None:
-        """The record as a row of this table, or None if it cannot be one."""
+        """The record as a row of this table, or None if it cannot be one. An older one has the first columns alone."""
         values = record.values
-        if len(values) != len(self.names) or (record.rowid is not None) != self._row_ids:
+        if len(values) not in self.widths or (record.rowid is not None) != self._row_ids:
             return None
         row = list(values)
         if self._alias is not None and row[self._alias] is None:
             row[self._alias] = record.rowid
-        for value, types, required in zip(row, self._types, self._required, strict=True):
+        for value, types, required in zip(row, self._types, self._required, strict=False):
             if (required and value is None) or (value is not None and not isinstance(value, types)):
                 return None
         return tuple(row)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+import msgspec
 from msgspec.structs import replace
 
 from kurir.domain.instant import Now
@@ -16,11 +17,13 @@ from kurir.domain.job import Job, Place, Reason, State
 from kurir.domain.lifecycle import after_crash
 from kurir.store import lines, meta
 from kurir.store.end import account
-from kurir.store.rows import WIDTH, UndecodableRow, error_to, job_from, with_columns
+from kurir.store.rows import WIDTH, UndecodableRow, error_to, job_from, readable, with_columns
 from kurir.store.statements import load
 from kurir.store.tx import Tx
 
 _SQL = with_columns(load("jobs"))
+BURIED = "buried_by_salvage"
+"""Under which key of the store a salvage leaves word of the jobs that it has ended, as a list of their ids."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +44,7 @@ class Recovered:
     ambiguous_below: int  # jobs up to this id may have been sent although nothing says so
     returned: tuple[Job, ...]  # pending again
     dead: tuple[Job, ...]
+    buried: tuple[Job, ...]  # by a salvage before this start: nobody was told of them
     suspects: tuple[Suspect, ...]
 
 
@@ -71,7 +75,22 @@ def begin(tx: Tx, boot_id: str, crash_limit: int, now: Now) -> Recovered:
         after = _return(tx, job, crash, now)
         (dead if after.place is Place.DEAD else returned).append(after)
     suspects = tuple(Suspect(id_, lane) for id_, lane, _ in tx.conn.execute(_SQL["suspects"]))
-    return Recovered(instance, clean, same_boot, below, tuple(returned), tuple(dead), suspects)
+    return Recovered(instance, clean, same_boot, below, tuple(returned), tuple(dead), _buried(tx), suspects)
+
+
+def _buried(tx: Tx) -> tuple[Job, ...]:
+    """The dead letters that a salvage has made; they are told of once."""
+    noted = meta.text(tx, BURIED)
+    if not noted:
+        return ()
+    meta.put(tx, BURIED, "")
+    try:
+        ids = msgspec.json.decode(noted, type=list[int])
+    except msgspec.MsgspecError:
+        return ()
+    rows = (tx.conn.execute(_SQL["job_by_id"], (id_,)).fetchone() for id_ in ids)
+    jobs = (readable(row) for row in rows if row is not None)
+    return tuple(job for job in jobs if job is not None and job.place is Place.DEAD)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

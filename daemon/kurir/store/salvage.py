@@ -35,7 +35,7 @@ _BUILDING = f"{database.FILE}.salvaging"
 _COMPLETE = f"{database.FILE}.salvaged-"
 _ASIDE = f"{database.FILE}.corrupt-"
 _COMPANIONS = ("-wal", "-shm", "-journal")
-_EVERYTHING = frozenset({"jobs", "tally"})
+_EVERYTHING = frozenset({"jobs", "tally", "schedules"})
 _MAGIC = b"SQLite format 3\0"
 
 
@@ -44,12 +44,14 @@ class SalvageReport:
     """What became of a damaged database. `lost` None: nobody can say how many jobs were in it.
 
     `device_floor`: the newest device instant (ms) of what was kept; the device line must not start before it.
+    `buried`: how many of those that were kept are dead letters now, because the damage took something of them.
     """
 
     kept: int
     lost: int | None
     file: Path
     device_floor: int
+    buried: int = 0
 
 
 def visibly_damaged(folder: Path) -> bool:
@@ -97,7 +99,8 @@ def salvage(folder: Path, now: Now) -> SalvageReport:
         with closing(_create(building)) as new:
             outcome = _carry_over(folder, new, now)
             lost = "an unknown number" if outcome.lost is None else outcome.lost
-            detail = f"the queue was damaged: {outcome.kept} jobs were kept, {lost} lost; see {_ASIDE}{stamp}"
+            dead = f" ({outcome.buried} of them as dead letters)" if outcome.buried else ""
+            detail = f"the queue was damaged: {outcome.kept} jobs were kept{dead}, {lost} lost; see {_ASIDE}{stamp}"
             new.execute(_TABLES["put_degraded"], (REASON, detail, now.wall))
         sync(building)
         complete = folder / f"{_COMPLETE}{stamp}"
@@ -111,7 +114,8 @@ def salvage(folder: Path, now: Now) -> SalvageReport:
         building.unlink(missing_ok=True)
         kind = DiskFull if error.errno in (errno.ENOSPC, errno.EDQUOT) else StoreFailing
         raise kind(f"cannot salvage the queue: {error.strerror}") from error
-    return SalvageReport(outcome.kept, outcome.lost, folder / f"{_ASIDE}{stamp}", outcome.device_floor)
+    aside = folder / f"{_ASIDE}{stamp}"
+    return SalvageReport(outcome.kept, outcome.lost, aside, outcome.device_floor, outcome.buried)
 
 
 def _carry_over(folder: Path, new: sqlite3.Connection, now: Now) -> Outcome:
@@ -126,7 +130,7 @@ def _carry_over(folder: Path, new: sqlite3.Connection, now: Now) -> Outcome:
     if failed:
         # Only now that SQLite is done with the file: opening it beside SQLite would drop SQLite's locks.
         with suppress(FileNotFoundError), Carver(folder / database.FILE) as pages:
-            transplant.carve(pages)
+            transplant.carve(pages, failed)
     return transplant.finish(failed)
 
 

@@ -17,6 +17,23 @@ SELECT wall_updated, attempts FROM jobs WHERE id = ?;
 -- name: older_version
 DELETE FROM jobs WHERE id = ?;
 
+-- name: older_schedule
+-- Of two versions of a schedule the one goes that was changed less often.
+DELETE FROM schedules WHERE owner = ? AND name = ? AND revision < ?;
+
+-- name: unless
+SELECT id, owner, unless FROM jobs WHERE unless IS NOT NULL;
+
+-- name: words_of_today
+-- Entries of an older schema say in sentences why a job was dropped.
+UPDATE dropped SET why = CASE why WHEN 'the queue was full' THEN 'queue_full'
+    WHEN 'it was dead for too long' THEN 'dead_too_long' ELSE 'too_many_dead' END
+WHERE why IN ('the queue was full', 'it was dead for too long', 'too many are dead');
+
+-- name: dropped
+-- The least that the totals can be.
+SELECT topic, owner, why, count(*), sum(bytes) FROM dropped GROUP BY topic, owner, why;
+
 -- name: digest
 SELECT digest FROM jobs WHERE id = ?;
 

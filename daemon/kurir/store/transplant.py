@@ -10,12 +10,14 @@ from typing import Any
 
 from kurir.domain.instant import Now
 from kurir.domain.job import ErrorKind, JobError, Place, Reason
+from kurir.store import meta, unless
 from kurir.store.carve import Carver, Shape
 from kurir.store.end import account
+from kurir.store.recover import BURIED
 from kurir.store.rescue import Rescue, Row
 from kurir.store.rows import error_to
 from kurir.store.statements import load
-from kurir.store.tx import ACCEPTED, DROPPED, IMPORTED, LIVE, PRUNED, SALVAGE_LOST
+from kurir.store.tx import ACCEPTED, DROPPED, IMPORTED, LIVE, PRUNED, SALVAGE_LOST, Tally, Tx
 
 _SQL = load("salvage")
 _TABLES = load("tables")
@@ -33,10 +35,16 @@ _BY_KEY = {
     "edits": ("job", "n"),
     "keys": ("key", "owner", "topic"),
 }
-_CARVED_LATER = ("lanes", "results", "dropped", "attempts", "keys", "tally", "holds", "bodies")
+_CARVED_LATER = ("lanes", "results", "dropped", "schedules", "attempts", "edits", "keys", "tally", "holds", "bodies")
 """Tables whose records cannot be mistaken for those of another table or of an index."""
 
-_ROW_IDS = {"lanes", "jobs", "bodies", "results", "dropped"}
+_ROW_IDS = {"lanes", "jobs", "bodies", "results", "dropped", "schedules"}
+_OLDER = {"dropped": 7}
+"""Tables that had fewer columns once: so many."""
+
+MOST_BURIED = 1000
+"""Jobs that the salvage itself has ended and that are told of one by one; the report says how many there are."""
+
 _KEPT = (LIVE, "done", "dead", "conflict", "cancelled")
 _KINDS = {*_KEPT, ACCEPTED, IMPORTED, PRUNED, SALVAGE_LOST}
 _LAST_ID = 1 << 62
@@ -48,11 +56,15 @@ Books = dict[tuple[str, int, str], tuple[int, int]]
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How many jobs were carried over and lost (None: unknown), and the newest device instant among the former."""
+    """How many jobs were carried over and lost (None: unknown), and the newest device instant among the former.
+
+    `buried`: how many of those that were kept are dead letters for what the damage has done to them.
+    """
 
     kept: int
     lost: int | None
     device_floor: int
+    buried: int
 
 
 class Transplant:
@@ -65,6 +77,7 @@ class Transplant:
         self._refused = 0  # readable, but no job that the schema admits
         self._highest_id = 0
         self._books: Books = {}
+        self._buried: set[int] = set()
         self._new.execute("BEGIN")
 
     def read(self, old: Rescue) -> None:
@@ -82,25 +95,33 @@ class Transplant:
         if columns:
             self._enter(old.by_key("tally", columns, ("topic", "owner", "kind")))
 
-    def carve(self, pages: Carver) -> None:
-        """Carry over what stands in pages that no tree leads to any more."""
-        shapes = {table: self._shape(table) for table in ("jobs", *_CARVED_LATER)}
-        for record in pages.records(frozenset({len(shapes["jobs"].names)}), frozenset()):
+    def carve(self, pages: Carver, failed: frozenset[str]) -> None:
+        """Carry over what stands in pages that no tree leads to any more. `failed`: tables that lack something.
+
+        A schedule that was removed still stands in pages that nobody has cleared: it must not come back to life where
+        its table could be read.
+        """
+        later = [table for table in _CARVED_LATER if table != "schedules" or table in failed]
+        shapes = {table: self._shape(table) for table in ("jobs", *later)}
+        for record in pages.records(frozenset(shapes["jobs"].widths), frozenset()):
             row = shapes["jobs"].row(record)
             if row is not None:
                 self._newer(shapes["jobs"].names, row)
-        tables = frozenset(len(shapes[table].names) for table in _CARVED_LATER if table in _ROW_IDS)
-        indexes = frozenset(len(shapes[table].names) for table in _CARVED_LATER if table not in _ROW_IDS)
+        tables = frozenset(width for table in later if table in _ROW_IDS for width in shapes[table].widths)
+        indexes = frozenset(width for table in later if table not in _ROW_IDS for width in shapes[table].widths)
         for record in pages.records(tables, indexes):
-            for table in _CARVED_LATER:
+            for table in later:
                 row = shapes[table].row(record)
                 if row is not None:
-                    self._belonging(table, shapes[table].names, row)
+                    self._belonging(table, shapes[table].names[: len(row)], row)
                     break
 
     def finish(self, failed: frozenset[str]) -> Outcome:
         """Make the rows a queue, and balance the books. `failed`: tables that could not be read to their end."""
         self._check_bodies()
+        self._watch_again()
+        self._new.execute(_SQL["words_of_today"])
+        self._enter((*row[:2], DROPPED + row[2], *row[3:]) for row in self._new.execute(_SQL["dropped"]).fetchall())
         for step in ("keep_successions", "count_waits", "mend_lanes", "join_lanes", "step_behind", "wait_for_parents"):
             self._new.execute(_SQL[step])
         self._new.execute(_SQL["move_up"], (self._now.device,))
@@ -114,8 +135,9 @@ class Transplant:
         known = self._highest_id if self._highest_id < _BEYOND else 0
         self._new.execute(_SQL["forget_sequence"])
         self._new.execute(_SQL["set_sequence"], (max(top, known, entered) + _GAP,))
+        meta.put(Tx(self._new, Tally()), BURIED, str(sorted(self._buried)[-MOST_BURIED:]))
         self._new.execute("COMMIT")
-        return Outcome(kept, lost, floor)
+        return Outcome(kept, lost, floor, len(self._buried))
 
     def _highest(self, old: Rescue, table: str) -> int:
         """The highest row id that a table may have."""
@@ -130,7 +152,8 @@ class Transplant:
         return [name for (name,) in self._new.execute(_SQL["columns"], (table,)) if name in theirs]
 
     def _shape(self, table: str) -> Shape:
-        return Shape(self._new.execute(_SQL["shape"], (table,)).fetchall(), row_ids=table in _ROW_IDS)
+        columns = self._new.execute(_SQL["shape"], (table,)).fetchall()
+        return Shape(columns, row_ids=table in _ROW_IDS, older=_OLDER.get(table))
 
     def _plain(self, old: Rescue, table: str) -> None:
         columns = self._columns(old, table)
@@ -193,7 +216,10 @@ class Transplant:
                     state=Place.DEAD, reason=None, last_error=error_to(error), ended_at=self._now.device,
                     wall_ended=self._now.wall, holds_line=int(row["line"] is not None and row["blocks"] == 1),
                 )  # fmt: skip
-        return self._insert("jobs", columns, [tuple(row.values())]) == 1
+        entered = self._insert("jobs", columns, [tuple(row.values())]) == 1
+        if entered and place.live and row["state"] is Place.DEAD:
+            self._buried.add(row["id"])
+        return entered
 
     def _newer(self, columns: list[str], values: Row) -> None:
         """Insert a job unless a newer version of it is known."""
@@ -205,6 +231,7 @@ class Transplant:
             if known >= (row["wall_updated"], row["attempts"]):
                 return
             self._new.execute(_SQL["older_version"], (row["id"],))
+            self._buried.discard(row["id"])
         self._job(columns, values)
 
     def _belonging(self, table: str, columns: list[str], row: Row) -> None:
@@ -216,7 +243,12 @@ class Transplant:
             digest = self._new.execute(_SQL["digest"], (row[0],)).fetchone()
             if digest is None or hashlib.sha256(row[1]).digest() != digest[0]:
                 return
-        elif table in ("results", "attempts") and self._new.execute(_SQL["known"], (row[0],)).fetchone() is None:
+        elif table == "schedules":
+            given = dict(zip(columns, row, strict=True))
+            self._new.execute(_SQL["older_schedule"], (given["owner"], given["name"], given["revision"]))
+        elif (
+            table in ("results", "attempts", "edits") and self._new.execute(_SQL["known"], (row[0],)).fetchone() is None
+        ):
             return
         self._insert(table, columns, [row])
 
@@ -229,7 +261,14 @@ class Transplant:
             for id_, digest, body in rows:
                 if body is None or hashlib.sha256(body).digest() != digest:
                     self._new.execute(_SQL["body_lost"], (error, self._now.device, self._now.wall, id_))
+                    self._buried.add(id_)
             after = rows[-1][0]
+
+    def _watch_again(self) -> None:
+        """Who is unwanted for whom stands in the jobs themselves, whatever became of the table that says it."""
+        tx = Tx(self._new, Tally())
+        for job, owner, condition in self._new.execute(_SQL["unless"]).fetchall():
+            unless.watch(tx, condition, owner, job)
 
     def _enter(self, rows: Iterable[Row]) -> None:
         """Take over totals; of two versions the one in which more had happened."""

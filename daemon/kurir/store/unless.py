@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from kurir.domain.job import Job, NewJob
+from kurir.domain.job import Job
 from kurir.store.statements import load
 from kurir.store.tx import Tx
 
@@ -16,11 +16,11 @@ _PRUNE = load("prune")
 _KNOWN = "done"
 
 
-def watch(tx: Tx, new: NewJob, job: int) -> None:
-    """Remember whose end makes a new job unwanted: retention may remove that one first."""
-    other = _other(_condition(new.unless))
+def watch(tx: Tx, unless: str | None, owner: int, job: int) -> None:
+    """Remember whose end makes a job of `owner` unwanted: retention may remove that one first."""
+    other = _other(_condition(unless))
     if other is not None:
-        tx.conn.execute(_SQL["watch_unless"], (job, other, new.owner))
+        tx.conn.execute(_SQL["watch_unless"], (job, other, owner))
 
 
 def no_longer_wanted(tx: Tx, job: Job) -> bool:
