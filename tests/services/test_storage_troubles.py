@@ -14,23 +14,29 @@ from pathlib import Path
 import pytest
 
 from kurir.domain.conditions import Conditions
-from kurir.domain.errors import DiskFull, Refused, StoreCorrupt
+from kurir.domain.errors import DiskFull, Refused, StoreCorrupt, StoreFailing
 from kurir.domain.events import StoreDegraded, StoreRecovered
-from kurir.domain.job import Place, State
+from kurir.domain.job import ErrorKind, Place, State
 from kurir.domain.policy import HOUR, MIB, MINUTE, SECOND
+from kurir.domain.submission import Edit, ScheduleGiven
 from kurir.services.agenda import Agenda
 from kurir.services.delivering import delivery
 from kurir.services.keeping import housekeeping, storage
 from kurir.services.registry import Registry
 from kurir.services.showing.figures import Figures
 from kurir.services.watching.watchdog import Watchdog
-from kurir.store import owners
+from kurir.store import amend, owners
 from kurir.store.database import FILE, PAGE
+from kurir.store.letters import LetterFilter
 from support.clock import START_WALL_MS, FakeClock
-from support.engine import ALICE, BOB, NO_SECRETS, Running, registry, running
+from support.engine import ALICE, BOB, NO_SECRETS, ROOT, Running, registry, running
 from support.server import Reply, Server
 
 DAY = 24 * HOUR
+PORTABLE = (
+    b'{"id":"0197c2a4-0000-7000-8000-000000000001","topic":"orders","destination":"api","state":"pending",'
+    b'"idempotency_key":"0197c2a4-0000-7000-8000-000000000001","created_at":"2026-07-20T10:15:00Z"}'
+)
 
 
 def _damage(folder: Path, table: str) -> None:
@@ -111,6 +117,20 @@ async def test_a_start_on_a_database_with_a_damaged_table_comes_back_with_its_jo
     _damage(tmp_path, table)
     async with running(tmp_path, registry(), clock=FakeClock(now=10_000)) as daemon:
         assert [job.place for job in await daemon.listed()] == [Place.WAITING]
+
+
+async def test_a_dead_letter_that_a_salvage_has_made_is_an_event_once(tmp_path):
+    async with running(tmp_path, registry(), clock=FakeClock()) as daemon:
+        lost = await daemon.accept(delay="1h", body=b"x")
+        await daemon.accept(delay="1h", body=b"y")
+    _sql(tmp_path, f"DELETE FROM bodies WHERE job = {lost.id}")
+    _damage(tmp_path, "tally")
+    async with running(tmp_path, registry(), clock=FakeClock(now=10_000)) as daemon:
+        (dead,) = await daemon.ended(1)
+        assert (dead.uid, dead.state, dead.last_error.kind) == (lost.uid, State.DEAD, ErrorKind.BODY_MISSING)
+    async with running(tmp_path, registry(), clock=FakeClock(now=20_000)) as daemon:
+        await daemon.quiet()
+        assert daemon.endings() == []
 
 
 async def test_a_hold_of_a_kind_that_this_program_does_not_know_is_no_hold(tmp_path):
@@ -329,10 +349,65 @@ async def test_a_call_that_insists_on_a_write_is_told_when_this_life_of_the_stor
         await daemon.accept(delay="1h")
         call = asyncio.create_task(daemon.engine.owners.move(ALICE.uid, BOB.uid, dry_run=False))
         await asyncio.wait({daemon.task}, timeout=10)
-    await daemon.engine.close()
     with pytest.raises(Refused) as refusal:
         await asyncio.wait_for(call, 10)
     assert refusal.value.code == "storage_failing"
+
+
+async def test_a_call_of_many_steps_is_told_when_this_life_of_the_store_ends_between_two_of_them(tmp_path, monkeypatch):
+    async with running(tmp_path, registry(), clock=FakeClock()) as daemon:
+        await daemon.accept(delay="1h")
+        begun = asyncio.Event()
+        loop = asyncio.get_running_loop()
+
+        def for_ever(tx, lane, now):
+            loop.call_soon_threadsafe(begun.set)
+            return {lane}, 1
+
+        monkeypatch.setattr(amend, "flush_lane", for_ever)
+        call = asyncio.create_task(daemon.engine.operations.flush(ROOT))
+        await asyncio.wait_for(begun.wait(), 10)
+        assert not call.done()
+    with pytest.raises(Refused) as refusal:
+        await asyncio.wait_for(call, 10)
+    assert refusal.value.code == "storage_failing"
+    assert "say it again" in refusal.value.detail
+
+
+async def test_whatever_is_asked_of_a_life_of_the_store_that_is_over_is_refused_and_no_defect(tmp_path):
+    async with running(tmp_path, registry(), clock=FakeClock()) as daemon:
+        job = await daemon.accept(delay="1h")
+        await daemon.engine.operations.pause("topic", "orders")
+    engine, chosen = daemon.engine, LetterFilter(topic="orders")
+    engine.intake.stopping = False  # a damaged database is replaced without a word to who uses it
+    line = b'{"topic":"orders","payload":1}'
+    said = ScheduleGiven(topic="orders", every="1h")
+    calls = {
+        "submit": lambda: daemon.submit(body=b"x"),
+        "batch": lambda: engine.intake.submit_lines(ALICE, [line], atomic=True),
+        "flush": lambda: engine.operations.flush(ROOT),
+        "retry": lambda: engine.letters.retry(ROOT, chosen, (job.uid,)),
+        "discard": lambda: engine.letters.discard(ROOT, chosen),
+        "cancel": lambda: engine.operations.cancel(ALICE, job.uid),
+        "edit": lambda: engine.operations.edit(ALICE, job.uid, Edit(priority=3)),
+        "resume": lambda: engine.operations.resume("topic", "orders"),
+        "move": lambda: engine.owners.move(ALICE.uid, BOB.uid, dry_run=False),
+        "schedule": lambda: engine.schedules.put(ALICE, "s", said),
+        "ack": lambda: engine.consumers.ack(ALICE, "token"),
+        "extend": lambda: engine.consumers.extend(ALICE, "token", None),
+    }
+    for name, call in calls.items():
+        with pytest.raises((Refused, StoreFailing)) as refusal:
+            await call()
+        assert getattr(refusal.value, "code", "storage_failing") == "storage_failing", name
+    (kept,) = await engine.intake.submit_lines(ALICE, [line], atomic=False)
+    (moved,) = await engine.importer.take_lines(ROOT, [PORTABLE])
+    for result in (kept, moved):
+        assert isinstance(result, Refused)
+        assert result.code == "storage_failing"
+    with pytest.raises(StoreFailing):
+        await engine.storage.probe()
+    assert not daemon.of(StoreDegraded), "nothing is wrong with the store that is open now"
 
 
 async def test_an_attempt_whose_end_cannot_be_written_as_it_is_ends_all_the_same(tmp_path, monkeypatch):
@@ -364,3 +439,28 @@ async def test_the_metrics_name_every_reason_that_the_status_names(tmp_path: Pat
             assert figures.snapshot(("reload",)).degraded == {"reload", "store_quarantined", "disk_full"}
         finally:
             figures.close()
+
+
+async def test_a_pause_that_a_server_asks_for_is_kept_with_the_outcome_that_it_came_with(tmp_path, monkeypatch):
+    images = []
+
+    def recorded(self, *args):
+        images.append(daemon.image(tmp_path / f"killed-{len(images)}"))  # before anything else is queued
+        return real(self, *args)
+
+    real = delivery.Delivery._recorded
+    monkeypatch.setattr(delivery.Delivery, "_recorded", recorded)
+    (tmp_path / "state").mkdir()
+    async with Server() as srv:
+        srv.answer(Reply(429, headers=(("Retry-After", "600"),)))
+        config = registry(url=srv.url)
+        async with running(tmp_path / "state", config, clock=FakeClock()) as daemon:
+            await daemon.accept()
+            await srv.wait_requests(1)
+            await daemon.quiet()
+        async with running(images[0], config, clock=FakeClock(now=10_000)) as daemon:
+            await daemon.quiet()
+            assert len(srv.requests) == 1, "the pause was forgotten"
+            srv.answer(Reply(200))
+            await daemon.pass_time(600_000)
+            await daemon.ended(1)

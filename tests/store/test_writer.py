@@ -197,7 +197,7 @@ async def test_closing_finishes_what_is_queued(tmp_path: Path) -> None:
     await asyncio.gather(*waiting)
     await closing
     assert len(store.places()) == 10
-    with pytest.raises(RuntimeError, match="closed"):
+    with pytest.raises(StoreFailing, match="closed"):
         watched.accept()
     store.close()
 

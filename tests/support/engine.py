@@ -304,10 +304,12 @@ async def running(
     finally:
         ended_by_itself = state.task.done()
         state.task.cancel()
-        with suppress(asyncio.CancelledError):
-            await state.task
-        await engine.close()
-        await sender.close()
-        asyncio.get_running_loop().set_exception_handler(None)
+        try:
+            with suppress(asyncio.CancelledError):
+                await state.task
+        finally:  # also when it has ended with a fault: its threads and files are given back all the same
+            await engine.close()
+            await sender.close()
+            asyncio.get_running_loop().set_exception_handler(None)
     assert not ended_by_itself
     assert not state.defects

@@ -22,7 +22,7 @@ from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
-from kurir.domain.errors import Refused
+from kurir.domain.errors import Refused, StoreFailing
 from kurir.store.database import fault_of
 from kurir.store.tx import Tally, Tx
 
@@ -57,7 +57,10 @@ _Ended = tuple[Answer[Any], Any, Exception | None]
 
 
 class Writer:
-    """Runs store functions on its thread, and answers them on the event loop that it was made in."""
+    """Runs store functions on its thread, and answers them on the event loop that it was made in.
+
+    Once it is closed whatever would queue a write raises StoreFailing.
+    """
 
     def __init__(
         self, conn: sqlite3.Connection, tally: Tally, *, on_group: Callable[[int, Sync], None] | None = None
@@ -107,7 +110,7 @@ class Writer:
 
     def _put(self, member: _Member) -> None:
         if self._closed:
-            raise RuntimeError("the writer is closed")
+            raise StoreFailing("cannot write the queue: the store is closed")
         if not self._tick:
             self._loop.call_soon(self._hand_over)
         self._tick.append(member)

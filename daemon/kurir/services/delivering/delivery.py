@@ -19,6 +19,7 @@ from msgspec import structs
 
 from kurir.domain import outcome
 from kurir.domain.events import AttemptEnded, Emit, JobChanged, LeaseLost
+from kurir.domain.health import Standing
 from kurir.domain.instant import Now
 from kurir.domain.job import ErrorKind, Job, Reason, Result, State
 from kurir.domain.lifecycle import Transition, after_attempt
@@ -34,6 +35,7 @@ from kurir.store.amend import forgive_outage, put_holds
 from kurir.store.catalog import Lane
 from kurir.store.claim import Claimed
 from kurir.store.settle import AttemptRecord, Settled, settle
+from kurir.store.tx import Tx
 from kurir.system.clock import Clock
 from kurir.system.http import moved_before
 
@@ -219,10 +221,14 @@ class Delivery:
         record = AttemptRecord(wall_start, round(sent.seconds * 1000), sent.status)
         keep = self._gates.registry.retention.keys
         write = partial(settle, job=job, change=change, record=record, now=Now(now, wall), keep_key=keep)
+        # A pause that the destination asked for is kept with the outcome that it came with: no kill comes in between.
+        held = (
+            partial(_with_holds, write, lane, self._gates.timed_holds(lane)) if ended.held or ended.released else write
+        )
         dispatcher.ended(job)  # first, so that the claim for its slot is handed to the writer together with the outcome
         # What a server says, or our words about it, must not be what keeps a job in flight for ever.
         self._storage.outcome_then(
-            write, partial(self._recorded, job, change, sent, ended), lambda tx: write(tx, change=_plain(change))
+            held, partial(self._recorded, job, change, sent, ended), lambda tx: write(tx, change=_plain(change))
         )
         self._running.pop(job.id, None)
         if not self._running:
@@ -237,9 +243,6 @@ class Delivery:
         else:
             self._emit(JobChanged(settled.job, State.LEASED, (self._clock.now() - job.accepted_at) / 1000))
         dispatcher.gained(settled.ready, change.due_at if change.to is State.PENDING else None)
-        if ended.held or ended.released:
-            standing = self._gates.timed_holds(lane)
-            self._storage.outcome_then(partial(put_holds, name=lane.destination, standing=standing), _nothing)
         if ended.forgive:
             self.forgive(lane.destination)
 
@@ -315,5 +318,8 @@ def _plain(change: Transition) -> Transition:
     return structs.replace(change, last_error=error, result=None)
 
 
-def _nothing(_: object) -> None:
-    """Nobody waits for it."""
+def _with_holds(write: Callable[[Tx], Settled], lane: Lane, standing: tuple[Standing, ...], tx: Tx) -> Settled:
+    """The outcome, and the pauses that the destination stands under after it."""
+    settled = write(tx)
+    put_holds(tx, lane.destination, standing)
+    return settled

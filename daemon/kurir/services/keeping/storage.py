@@ -44,6 +44,7 @@ DISK_FULL = "disk_full"
 STORE_FAILING = "store_failing"
 _BOOKING = "storage"
 _REPLACED = "cannot keep it: the database is damaged; it is being replaced"
+_CLOSED = "cannot keep it: the database was replaced, or the daemon stops; say it again, what was done before is kept"
 
 
 class Reserve(Protocol):
@@ -142,6 +143,7 @@ class Storage:
 
         Raises Refused `disk_full` or `storage_failing` when it cannot be kept.
         """
+        self._require_open()
         try:
             return await self._writer.submit(run, Sync.PROMISE)
         except (StoreFailing, StoreCorrupt) as fault:
@@ -149,6 +151,7 @@ class Storage:
 
     async def effort(self, run: Callable[[Tx], T]) -> T:
         """The same, except that a power cut may take it; the end of the process does not."""
+        self._require_open()
         try:
             return await self._writer.submit(run, Sync.OUTCOME)
         except (StoreFailing, StoreCorrupt) as fault:
@@ -167,7 +170,11 @@ class Storage:
                 return Refused("storage_failing", _REPLACED)
 
     def outcome(self, run: Callable[[Tx], T]) -> Awaitable[T]:
-        """A write that must happen, now or when the store works again. Queued at once, in order."""
+        """A write that must happen, now or when the store works again. Queued at once, in order.
+
+        Raises Refused `storage_failing` when this life of the store is over.
+        """
+        self._require_open()
         future = self._writer.submit(run, Sync.OUTCOME)
         return self._insist(run, future)
 
@@ -177,7 +184,10 @@ class Storage:
         """The same for who goes on with something else: `done` is called with the result.
 
         `otherwise` is written when a defect makes `run` impossible, which is reported; without it nothing is.
+        Nothing happens when this life of the store is over: the next one begins without what this one had under way.
         """
+        if self._over.is_set():
+            return
         self._writer.submit_then(run, Sync.OUTCOME, partial(self._outcome_done, run, done, otherwise))
 
     def _outcome_done(
@@ -245,6 +255,11 @@ class Storage:
         """Something that manages transactions itself, on the writer's thread."""
         return await self._writer.submit(run, Sync.PROMISE, alone=True)
 
+    def _require_open(self) -> None:
+        """A call of several steps may outlive the life of the store that it began in."""
+        if self._over.is_set():
+            raise Refused("storage_failing", _CLOSED)
+
     async def probe(self) -> None:
         """Do one small write. Raises the store's fault if it fails."""
         self._require_in_place()
@@ -255,6 +270,7 @@ class Storage:
         for task in self._insisting:
             task.cancel()
         self._over.set()
+        self._let_go()  # a call that waits for room or for the disk outlives this life of the store
         await self._writer.close()
 
     async def _insist(self, run: Callable[[Tx], T], future: asyncio.Future[T]) -> T:
@@ -272,6 +288,7 @@ class Storage:
                     future = self._writer.submit(run, Sync.OUTCOME)
                     continue
             await self._until_well()
+            self._require_open()
             future = self._writer.submit(run, Sync.OUTCOME)
 
     async def _until_well(self) -> None:
