@@ -200,6 +200,9 @@ async def test_p2_what_a_lease_cannot_be_is_refused_by_name(caller: Caller, said
     [
         ("nack", {"retry": "yes"}),
         ("nack", {"retry": False, "delay": "5s"}),
+        ("nack", {"interrupted": True, "retry": False}),
+        ("nack", {"interrupted": True, "delay": "5s"}),
+        ("nack", {"interrupted": "yes"}),
         ("nack", {"error": "x" * 5000}),
         ("nack", {"delay": "soon"}),
         ("extend", {"lease": 60}),

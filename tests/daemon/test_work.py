@@ -265,9 +265,25 @@ def test_sigterm_ends_the_command_with_its_children_and_gives_the_job_back(
         assert all(gone(pid) for pid in running)
     assert ended.code == 0
     back = daemon.client.get(job.id)
-    assert (back.state, back["last_error"]["detail"]) == ("pending", "the worker was stopped")
+    assert (back.state, back["reason"], back["last_error"]) == ("pending", "interrupted", None)
     assert once(daemon, "true").code == 0
-    assert daemon.client.get(job.id).delivered
+    done = daemon.client.get(job.id)
+    assert (done.delivered, done["attempts"], done["charged"]) == (True, 2, 0)
+
+
+@pytest.mark.parametrize("end", ["exit 75", "exit 1", "kill -TERM $$"])
+def test_a_run_that_the_end_of_the_worker_interrupts_is_not_held_against_the_job_however_it_ends(
+    daemon: Daemon, start: Callable[..., Work], tmp_path: Path, end: str
+) -> None:
+    job = daemon.client.submit("thumbs", 1)
+    for n in range(1, TOPICS["thumbs"]["retry"]["max_attempts"] + 2):
+        with fifo(tmp_path / f"began-{n}") as began:
+            script = f"trap 'trap - TERM; {end}' TERM; echo x > {tmp_path}/began-{n}; while :; do sleep 0.01; done"
+            work = start("--", "sh", "-c", script)
+            heard(began)
+            assert work.end().code == 0
+        back = daemon.client.get(job.id)
+        assert (back.state, back["attempts"], back["charged"]) == ("pending", n, 0)
 
 
 def test_a_command_that_does_not_listen_to_sigterm_is_killed_after_the_grace(
@@ -337,6 +353,21 @@ def test_a_waiting_worker_keeps_no_daemon_from_stopping_and_finds_the_next_one(
     daemon.start()
     until(daemon.client.submit("thumbs", 2), "done", daemon.client)
     assert "it is tried again" in work.end().err
+
+
+def test_work_once_goes_on_with_the_next_daemon_when_the_first_one_stops_in_the_middle_of_it(
+    daemon: Daemon, start: Callable[..., Work], tmp_path: Path
+) -> None:
+    jobs = [daemon.client.submit("thumbs", n) for n in range(3)]
+    with fifo(tmp_path / "began") as began:
+        script = f"echo x > {tmp_path}/began; while [ ! -e {tmp_path}/go ]; do sleep 0.01; done"
+        work = start("--once", "--", "sh", "-c", script)
+        heard(began)
+        assert daemon.term() == 0
+        (tmp_path / "go").touch()
+        daemon.start()
+        assert work.ended().code == 0
+    assert all(daemon.client.get(job.id).delivered for job in jobs)
 
 
 def test_an_outcome_is_told_to_a_daemon_that_comes_back_while_the_lease_lasts(

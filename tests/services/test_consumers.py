@@ -12,11 +12,12 @@ import pytest
 from kurir.domain.consumption import LONGEST_LEASE
 from kurir.domain.errors import DiskFull, Refused
 from kurir.domain.events import AttemptEnded, JobChanged, JobClaimed, JobProgress, LeaseLost
-from kurir.domain.job import ErrorKind, Job, Place, State
-from kurir.domain.policy import Budget, Limits, Needs, OnDead, Ordering, Pick
+from kurir.domain.job import ErrorKind, Job, Place, Reason, State
+from kurir.domain.policy import Budget, Limits, Needs, OnDead, Ordering, Pick, Topic
 from kurir.domain.submission import Edit
 from kurir.services.lending.consumers import most_waiting
 from kurir.services.lending.lender import AT_ONCE
+from kurir.services.registry import Registry
 from kurir.services.showing.inspector import Inspector
 from kurir.services.showing.why import Explainer
 from kurir.store import leases
@@ -330,14 +331,79 @@ async def test_the_waiting_calls_of_a_user_are_bounded_and_those_of_others_are_n
         ask(daemon)
 
 
-async def test_calls_that_wait_end_empty_when_the_daemon_stops_and_new_ones_are_refused(tmp_path: Path) -> None:
+async def test_calls_that_wait_are_told_that_the_daemon_stops_and_not_that_there_is_nothing(tmp_path: Path) -> None:
     async with running(tmp_path, thumbs(), clock=FakeClock()) as daemon:
-        asker = ask(daemon)
+        waiting = ask(daemon)
+        job = await submit(daemon)
+        served = daemon.engine.consumers.ask(ALICE, "thumbs", 1, None, patient=False)
+        gone = ask(daemon)
         await daemon.engine.drain(0, asyncio.Event())
-        assert await asker.future == []
+        for asker in (waiting, served):
+            assert await refused(asker.future) == "stopping"
+        daemon.engine.consumers.lender.withdraw(gone)
         with pytest.raises(Refused) as caught:
             ask(daemon)
         assert caught.value.code == "stopping"
+        assert (await daemon.job(job.uid)).attempts == 0, "what was on its way went back"
+
+
+async def test_a_call_whose_rights_a_reload_takes_away_gets_no_more_than_it_may_have_now(tmp_path: Path) -> None:
+    def adopt(config: Registry) -> None:
+        daemon.engine.adopt(config, daemon.engine.network.conditions(), daemon.engine._secrets(), 0)
+
+    clerk = replace(BOB, uid=1002, name="clerk", groups=frozenset({"kurir-admin"}), admin=True)
+    named = thumbs(consumers=("bob",))
+    async with running(tmp_path, named, clock=FakeClock()) as daemon:
+        of_bob, of_clerk, of_root = ask(daemon, BOB, most=1), ask(daemon, clerk, most=1), ask(daemon, ROOT, most=1)
+        await daemon.quiet()
+        adopt(replace(thumbs(), access=replace(named.access, admin_groups=("operators",))))
+        await submit(daemon, ALICE, body=b"hers")
+        assert bodies(await asyncio.wait_for(of_root.future, 10)) == [b"hers"]
+        assert not of_bob.future.done()
+        assert not of_clerk.future.done()
+        await submit(daemon, BOB, body=b"his own")
+        assert bodies(await asyncio.wait_for(of_bob.future, 10)) == [b"his own"]
+        adopt(named)
+        await submit(daemon, ALICE, body=b"hers again")
+        assert bodies(await asyncio.wait_for(of_clerk.future, 10)) == [b"hers again"]
+
+
+async def test_what_is_on_its_way_to_who_may_not_have_it_any_more_goes_back(tmp_path: Path) -> None:
+    async with running(tmp_path, thumbs(consumers=("bob",)), clock=FakeClock()) as daemon:
+        job = await submit(daemon, ALICE, body=b"hers")
+        await daemon.quiet()
+        asker = ask(daemon, BOB)  # its claim is queued
+        daemon.engine.adopt(thumbs(), daemon.engine.network.conditions(), daemon.engine._secrets(), 0)
+        assert await asyncio.wait_for(asker.future, 10) == []
+        await daemon.quiet()
+        back = await daemon.job(job.uid)
+        assert (back.place, back.attempts) == (Place.READY, 0)
+
+
+@pytest.mark.parametrize("after", [registry(), registry(more=[Topic(name="thumbs", destination="api", path="/")])])
+async def test_a_call_for_a_topic_that_a_reload_removes_or_sends_elsewhere_ends(
+    tmp_path: Path, after: Registry
+) -> None:
+    async with running(tmp_path, thumbs(), clock=FakeClock()) as daemon:
+        asker = ask(daemon)
+        await daemon.quiet()
+        daemon.engine.adopt(after, daemon.engine.network.conditions(), daemon.engine._secrets(), 0)
+        assert await refused(asyncio.wait_for(asker.future, 10)) == "unknown_topic"
+        assert daemon.engine.consumers.lender.waiting(ALICE.uid) == 0
+
+
+async def test_a_job_whose_consumer_is_ended_goes_again_at_once_and_is_not_charged(tmp_path: Path) -> None:
+    clock = FakeClock()
+    async with running(tmp_path, thumbs(), clock=clock) as daemon:
+        job = await submit(daemon)
+        for n in range(1, 6):  # more often than it may be refused
+            (lent,) = await lease(daemon)
+            back = await daemon.engine.consumers.interrupted(ALICE, lent.token, "the worker was stopped")
+            assert (back.state, back.reason, back.attempts, back.charged) == (State.PENDING, Reason.INTERRUPTED, n, 0)
+            assert back.due_at == clock.now()
+            assert back.ambiguous
+            assert await refused(daemon.engine.consumers.ack(ALICE, lent.token)) == "lease_lost"
+        assert await daemon.attempts(job) == ["interrupted"] * 5
 
 
 @pytest.mark.parametrize("milliseconds", [0, LONGEST_LEASE + 1])
@@ -767,3 +833,19 @@ async def test_a_lease_that_outlives_a_restart_counts_for_its_topic_also_where_t
             assert daemon.engine.gates.topics["orders"].in_flight == 2
             await daemon.engine.consumers.ack(ALICE, lent.token)
             assert daemon.engine.gates.topics["orders"].in_flight == 1
+
+
+async def test_a_lease_from_before_the_start_counts_already_when_the_first_job_is_to_be_sent(tmp_path: Path) -> None:
+    async with Server() as srv:
+        (tmp_path / "before").mkdir()
+        async with running(tmp_path / "before", registry(local=True), clock=FakeClock()) as daemon:
+            await daemon.accept(body=b"with a consumer")
+            (lent,) = await daemon.engine.consumers.ask(ALICE, "orders", 1, None, patient=False).future
+            await daemon.accept(body=b"sent")
+            image = daemon.image(tmp_path / "killed")
+        async with running(image, registry(url=srv.url, concurrency=1), clock=FakeClock()) as daemon:
+            await daemon.quiet()
+            assert srv.requests == []
+            await daemon.engine.consumers.ack(ALICE, lent.token)
+            await daemon.ended(2)
+            assert [request.body for request in srv.requests] == [b"sent"]

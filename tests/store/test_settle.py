@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from kurir.domain.job import ErrorKind, Job, Place, Reason, State
 from kurir.store import amend, end, look
+from kurir.store.settle import KEPT_ATTEMPTS
 from support.store import Store, at, error
 
 
@@ -174,3 +175,13 @@ def test_b15_cancelling_the_running_head_frees_the_key(store: Store) -> None:
     later = store.add(line=7)
     store.settle(running, State.CANCELLED, reason=Reason.REQUESTED)
     assert [job.id for job in store.claim()] == [later.id]
+
+
+def test_of_a_job_that_is_tried_without_end_the_last_attempts_are_on_record(store: Store) -> None:
+    job = store.add()
+    tries = KEPT_ATTEMPTS + 20
+    for _ in range(tries):
+        (leased,) = store.claim()
+        store.settle(leased, State.PENDING, charged=0)
+    numbers = [one.n for one in look.attempts(store.conn, job.id)]
+    assert (len(store.sql("SELECT n FROM attempts")), numbers[-1]) == (KEPT_ATTEMPTS, tries)

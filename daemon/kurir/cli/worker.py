@@ -31,6 +31,7 @@ class Outcome(StrEnum):
 
     DONE = "done"
     RETRY = "retry"
+    INTERRUPTED = "interrupted"  # by the end of the worker: not held against the job
     DEAD = "dead"
     LOST = "lost"  # the lease was over before the daemon had heard
 
@@ -92,7 +93,7 @@ class Run:
             )
         except OSError as fault:
             error = f"the command could not be started: {fault.strerror or fault}"
-            return Ran(self._job, self._told(Outcome.RETRY, error, delay="0s"), None, 0.0, error)
+            return Ran(self._job, self._told(Outcome.INTERRUPTED, error), None, 0.0, error)
         self._child = child
         if self._stopping.is_set():
             child.poke()
@@ -103,8 +104,7 @@ class Run:
             if lost:
                 return Ran(self._job, Outcome.LOST, code, boot_clock() - began, "the lease was lost")
             outcome, error = self._judge(code, child.last_words)
-            delay = "0s" if outcome is Outcome.RETRY and self._stopping.is_set() else None
-            return Ran(self._job, self._told(outcome, error, delay), code, boot_clock() - began, error)
+            return Ran(self._job, self._told(outcome, error), code, boot_clock() - began, error)
         finally:
             child.close()
 
@@ -143,18 +143,18 @@ class Run:
     def _judge(self, code: int, last_words: str) -> tuple[Outcome, str]:
         if code == 0:
             return Outcome.DONE, ""
-        if self._stopping.is_set() and code != RETRY_CODE:
-            return Outcome.RETRY, "the worker was stopped"
+        if self._stopping.is_set():
+            return Outcome.INTERRUPTED, "the worker was stopped"
         how = f"killed by {_signal_name(-code)}" if code < 0 else f"exit code {code}"
         error = f"{how}: {last_words}" if last_words else how
         return (Outcome.RETRY if code == RETRY_CODE else Outcome.DEAD), error[:LONGEST_ERROR]
 
-    def _told(self, outcome: Outcome, error: str, delay: str | None = None) -> Outcome:
+    def _told(self, outcome: Outcome, error: str) -> Outcome:
         """Tell the daemon; while the lease lasts, also one that is away at the moment."""
         pause, unanswered = FIRST_PAUSE, False
         while True:
             try:
-                self._say(outcome, error, delay)
+                self._say(outcome, error)
             except (DaemonUnreachable, Refused) as fault:
                 unanswered = unanswered or (isinstance(fault, DaemonUnreachable) and fault.cause in _UNANSWERED)
                 until = min(self._ends, boot_clock() + self._order.grace) if self._stopping.is_set() else self._ends
@@ -168,11 +168,14 @@ class Run:
             else:
                 return outcome
 
-    def _say(self, outcome: Outcome, error: str, delay: str | None) -> None:
-        if outcome is Outcome.DONE:
-            self._client.ack(self._job.token)
-        else:
-            self._client.nack(self._job.token, error, retry=outcome is Outcome.RETRY, delay=delay)
+    def _say(self, outcome: Outcome, error: str) -> None:
+        match outcome:
+            case Outcome.DONE:
+                self._client.ack(self._job.token)
+            case Outcome.INTERRUPTED:
+                self._client.nack(self._job.token, error, interrupted=True)
+            case _:
+                self._client.nack(self._job.token, error, retry=outcome is Outcome.RETRY)
 
 
 def environment(job: LeasedJob, socket: str) -> dict[str, str]:

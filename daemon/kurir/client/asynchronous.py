@@ -132,8 +132,11 @@ class AsyncClient:
     async def ack(self, token: str) -> None:
         await self.run(calls.settle(token, "ack"))
 
-    async def nack(self, token: str, error: str, *, retry: bool = True, delay: Duration | None = None) -> None:
-        await self.run(calls.settle(token, "nack", calls.refusal(error, retry=retry, delay=delay)))
+    async def nack(
+        self, token: str, error: str, *, retry: bool = True, delay: Duration | None = None, interrupted: bool = False
+    ) -> None:
+        members = calls.refusal(error, retry=retry, delay=delay, interrupted=interrupted)
+        await self.run(calls.settle(token, "nack", members))
 
     async def extend(self, token: str, lease: Duration) -> None:
         await self.run(calls.settle(token, "extend", {"lease": duration_text(lease)}))

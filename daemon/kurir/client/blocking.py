@@ -259,9 +259,15 @@ class Client:
         """It is done. `Clash` with the code `lease_lost`: the lease was over, and nothing was changed."""
         self.run(calls.settle(token, "ack"))
 
-    def nack(self, token: str, error: str, *, retry: bool = True, delay: Duration | None = None) -> None:
-        """It could not be done: it is tried again by the topic's policy or after `delay`, or a dead letter."""
-        self.run(calls.settle(token, "nack", calls.refusal(error, retry=retry, delay=delay)))
+    def nack(
+        self, token: str, error: str, *, retry: bool = True, delay: Duration | None = None, interrupted: bool = False
+    ) -> None:
+        """It could not be done: it is tried again by the topic's policy or after `delay`, or a dead letter.
+
+        `interrupted`: because you are being ended. Then it is tried again at once, and not held against the job.
+        """
+        members = calls.refusal(error, retry=retry, delay=delay, interrupted=interrupted)
+        self.run(calls.settle(token, "nack", members))
 
     def extend(self, token: str, lease: Duration) -> None:
         """The lease ends that long from now."""

@@ -244,9 +244,11 @@ def settle(token: str, verb: str, members: Mapping[str, Any] | None = None) -> C
     return post(f"{verb} the lease", f"/v1/leases/{quote(token, safe='')}/{verb}", members)
 
 
-def refusal(error: str, *, retry: bool, delay: Duration | None) -> dict[str, Any]:
+def refusal(error: str, *, retry: bool, delay: Duration | None, interrupted: bool) -> dict[str, Any]:
     """The members of a `nack`."""
     members: dict[str, Any] = {"error": error, "retry": retry}
+    if interrupted:  # an older daemon does not know the member
+        members["interrupted"] = True
     return members if delay is None else members | {"delay": duration_text(delay)}
 
 

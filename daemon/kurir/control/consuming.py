@@ -50,9 +50,13 @@ async def nack_lease(call: Call) -> Answer:
     if said.delay is not None and not said.retry:
         raise Refused("invalid", "a delay is for a job that is tried again", field="delay")
     delay = None if said.delay is None else duration(said.delay, "delay")
-    nack = call.services.consumers.nack
-    job = await nack(call.peer, call.parameters["token"], said.error, retry=said.retry, delay=delay)
-    return _shown(call, job)
+    consumers, token = call.services.consumers, call.parameters["token"]
+    if not said.interrupted:
+        return _shown(call, await consumers.nack(call.peer, token, said.error, retry=said.retry, delay=delay))
+    if not said.retry or delay is not None:
+        detail = "an interrupted job goes again, and at once: neither retry = false nor a delay is for it"
+        raise Refused("invalid", detail, field="interrupted")
+    return _shown(call, await consumers.interrupted(call.peer, token, said.error))
 
 
 async def extend_lease(call: Call) -> Answer:

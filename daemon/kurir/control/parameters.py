@@ -87,11 +87,15 @@ class LeaseWanted(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class NotDone(Struct, frozen=True, forbid_unknown_fields=True):
-    """Why a job could not be done, and whether another try may help. `delay`: before that, instead of a backoff."""
+    """Why a job could not be done, and whether another try may help. `delay`: before that, instead of a backoff.
+
+    `interrupted`: the consumer itself is being ended, which is not held against the job.
+    """
 
     error: Annotated[str, Meta(max_length=4096)] = "the consumer gave no reason"
     retry: bool = True
     delay: Duration | None = None
+    interrupted: bool = False
 
 
 class Extension(Struct, frozen=True, forbid_unknown_fields=True):

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from kurir.domain.peer import Peer
+from kurir.domain.peer import Peer, administrates
 
 SO_PEERGROUPS: Final = 59  # asm-generic/socket.h; Python does not name it
 REMEMBERED: Final = 60.0
@@ -111,7 +111,7 @@ class Peers:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     def _peer(self, who: Credentials, names: _Names, admin_groups: tuple[str, ...]) -> Peer:
-        admin = who.uid in (0, self._own) or not names.groups.isdisjoint(admin_groups)
+        admin = administrates(who.uid, names.groups, admin_groups, self._own)
         return Peer(who.uid, names.user, names.groups, admin)
 
 

@@ -46,6 +46,10 @@ class Judge(Struct, frozen=True, kw_only=True):
         detail = "the consumer's lease ended before it said what became of the job"
         return self._after(job, RetryLater(ErrorKind.LEASE_EXPIRED, detail, ambiguous=True, sick=False))
 
+    def interrupted(self, job: Job, why: str) -> Transition:
+        """The consumer was ended while it worked: no fault of the job's, which may have been done all the same."""
+        return self._after(job, Interrupted(why, wrote=True))
+
     def returned(self, job: Job) -> Transition:
         """The consumer never got the job: nothing has happened."""
         return self._after(job, Interrupted("the consumer hung up before it had the job", wrote=False))

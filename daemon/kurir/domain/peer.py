@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,6 +13,10 @@ class Peer:
     name: str
     groups: frozenset[str]
     admin: bool
+
+    def under(self, admin_groups: tuple[str, ...], own: int) -> Peer:
+        """The same user where these groups administrate, and the daemon's own user has that uid."""
+        return replace(self, admin=administrates(self.uid, self.groups, admin_groups, own))
 
     @property
     def sees(self) -> int | None:
@@ -25,3 +29,8 @@ class Peer:
             who == "*" or who in (self.name, str(self.uid)) or (who.startswith("@") and who[1:] in self.groups)
             for who in allowed
         )
+
+
+def administrates(uid: int, groups: frozenset[str], admin_groups: tuple[str, ...], own: int) -> bool:
+    """Whether a user is an administrator: root, the daemon's own user, and who is in one of the groups."""
+    return uid in (0, own) or not groups.isdisjoint(admin_groups)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from kurir.domain.conditions import Conditions
 from kurir.domain.errors import StoreCorrupt, StoreFailing
-from kurir.domain.events import AttemptEnded, Events, JobAccepted, JobChanged, JobClaimed, JobImported
+from kurir.domain.events import AttemptEnded, Events, JobAccepted, JobChanged, JobClaimed, JobImported, TokenAsked
 from kurir.domain.health import Standing
 from kurir.domain.job import ADHOC_TOPIC, State
 from kurir.domain.outcome import Hold
@@ -125,7 +125,14 @@ class Engine:
         )
         self.delivery.began = self.withdrawal.began
         self.consumers = Consumers(
-            self.storage, self.reader, self.gates, self.dispatcher, clock=clock, agenda=self.agenda, emit=emit
+            self.storage,
+            self.reader,
+            self.gates,
+            self.dispatcher,
+            clock=clock,
+            agenda=self.agenda,
+            emit=emit,
+            uid=outside.uid,
         )
         self.intake = Intake(self.storage, self.gates, self.dispatcher, clock, emit, outside.own_secrets)
         self.scheduler = Scheduler(
@@ -183,7 +190,7 @@ class Engine:
         self.operations.expires = self.housekeeping.expires
         self.operations.take_from_consumer = self.consumers.cancel
         self._outside.events.subscribe(self.housekeeping.on_event, JobAccepted, JobChanged, JobImported)
-        self._outside.events.subscribe(self.budgets.on_event, JobClaimed, AttemptEnded)
+        self._outside.events.subscribe(self.budgets.on_event, JobClaimed, AttemptEnded, TokenAsked)
         self.budgets.freed = self.dispatcher.reopen_destination
         self.gates.bursts.since = self.dispatcher.ready_since
         self.gates.bursts.reopen = self.dispatcher.reopen
@@ -200,6 +207,7 @@ class Engine:
         self.operations.pauses_changed = self._conditions_changed
         self.gates.needs.missing_secret = self._outside.own_secrets.missing
         self._outside.own_secrets.changed = self._own_secret_changed
+        self.tokens.emit = self._outside.events.emit
         self.tokens.recovered = self._token_recovered
 
     async def run(self) -> None:
@@ -220,8 +228,9 @@ class Engine:
         suspects = await self._suspects()
         if not self.intake.stopping:
             since = await self._ready_since()
+            self.consumers.recall(in_force)  # they count for the limits of their topics, whoever serves those now
             self.dispatcher.begin(self._opened.recovered.instance, suspects, since)
-            self.consumers.begin(self._opened.recovered.instance, in_force)  # the lanes of its jobs are known now
+            self.consumers.begin(self._opened.recovered.instance)  # the lanes of its jobs are known now
             group.create_task(self.owners.resume(), name="owners")
 
     async def _suspects(self) -> list[Suspect]:
@@ -258,6 +267,7 @@ class Engine:
             self.storage.outcome_then(partial(put_holds, name=name, standing=()), lambda _: None)
             self._forgive(name)
         self.consumers.lender.forget(moved)
+        self.consumers.adopt()
         self.dispatcher.reroute(moved)
         self.dispatcher.look_again()
 
@@ -345,6 +355,8 @@ class Engine:
         now = self.agenda.now()
         for job in self._opened.recovered.dead:
             self._outside.events.emit(JobChanged(job, State.LEASED, (now - job.accepted_at) / 1000))
+        for job in self._opened.recovered.buried:
+            self._outside.events.emit(JobChanged(job, State.PENDING, (now - job.accepted_at) / 1000))
 
     def look_for_power_needs(self) -> None:
         """Tell who watches the battery whether any lane depends on it."""

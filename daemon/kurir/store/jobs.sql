@@ -85,6 +85,10 @@ WHERE id = ? AND state = 4 AND lease = ?;
 -- name: insert_attempt
 INSERT OR REPLACE INTO attempts (job, n, wall_at, duration, verdict, status, error, key) VALUES (?, ?, ?, ?, ?, ?, ?, ?);
 
+-- name: forget_attempts
+-- The oldest of a job that is tried again and again.
+DELETE FROM attempts WHERE job = ? AND n <= ?;
+
 -- name: insert_result
 INSERT OR REPLACE INTO results (job, status, headers, body, truncated) VALUES (?, ?, ?, ?, ?);
 
@@ -233,7 +237,7 @@ INSERT INTO edits (job, n, wall_at, key)
 SELECT ?1, coalesce((SELECT max(n) FROM edits WHERE job = ?1), 0) + 1, ?2, ?3;
 
 -- name: watch_unless
-INSERT INTO unless_jobs (parent, child) SELECT id, ? FROM jobs WHERE uid = ? AND owner = ?;
+INSERT OR IGNORE INTO unless_jobs (parent, child) SELECT id, ? FROM jobs WHERE uid = ? AND owner = ?;
 
 -- name: done_by_uid
 SELECT 1 FROM jobs WHERE uid = ? AND owner = ? AND state = 5;

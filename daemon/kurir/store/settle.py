@@ -23,6 +23,10 @@ _PLACE = {
 }
 
 
+KEPT_ATTEMPTS = 1000
+"""Attempts of one job that are on record: those that are not held against a job are bounded by nothing else."""
+
+
 class AttemptRecord(Struct, frozen=True):
     """What is kept of an attempt: when it began (wall clock), how long it took (ms), and its end in words."""
 
@@ -65,6 +69,8 @@ def settle(tx: Tx, job: Job, change: Transition, record: AttemptRecord, now: Now
             job.wire_key,
         )
         tx.conn.execute(_SQL["insert_attempt"], entry)
+        if job.attempts > KEPT_ATTEMPTS:
+            tx.conn.execute(_SQL["forget_attempts"], (job.id, job.attempts - KEPT_ATTEMPTS))
     if change.result is not None:
         put_result(tx, job.id, change.result)
     ready = {job.lane} if place is Place.READY else set()

@@ -59,7 +59,8 @@ def work(
     Any other: it is dead, with the last lines of standard error as the reason.
 
     The lease is extended while COMMAND runs. If it is lost all the same, or kurirctl is told to end (SIGTERM, SIGINT),
-    COMMAND and all that it has started get SIGTERM and, after the grace, SIGKILL.
+    COMMAND and all that it has started get SIGTERM and, after the grace, SIGKILL. A job whose COMMAND was ended with
+    kurirctl goes again, and is not charged for it.
     """
     if shutil.which(command[0]) is None:
         raise click.UsageError(f"there is no command {command[0]!r} that could be run")

@@ -141,6 +141,14 @@ class Dispatcher:
         self._gates.finished(lane)
         if not self._in_flight:
             self._suspects.over()
+        self._room_in(lane)
+
+    def returned(self, lane: Lane) -> None:
+        """A consumer's lease is over; its topic may be sent by now, and its limit have shut lanes."""
+        self._room_in(lane)
+
+    def _room_in(self, lane: Lane) -> None:
+        """Something less is under way: lanes that are limited together with this one may have opened."""
         for group in self._groups(lane):
             self._ring.reopen_group(group)
         self._wake_soon()

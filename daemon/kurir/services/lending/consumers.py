@@ -19,7 +19,7 @@ from kurir.domain.instant import Now
 from kurir.domain.job import Job, State
 from kurir.domain.lifecycle import Transition
 from kurir.domain.peer import Peer
-from kurir.domain.policy import MINUTE, Limits, RetryPolicy
+from kurir.domain.policy import MINUTE, Limits, RetryPolicy, Topic
 from kurir.services.agenda import Agenda
 from kurir.services.dispatching.dispatcher import Dispatcher
 from kurir.services.dispatching.gates import Gates
@@ -52,7 +52,10 @@ class Consumers:
         clock: Clock,
         agenda: Agenda,
         emit: Emit,
+        uid: int,
     ) -> None:
+        """`uid`: the daemon's own user."""
+        self._uid = uid
         self._storage = storage
         self._reader = reader
         self._gates = gates
@@ -68,44 +71,45 @@ class Consumers:
         dispatcher.for_consumers = self.lender.gained
         dispatcher.consumers_look_again = self.lender.look_again
 
-    def begin(self, instance: int, in_force: Sequence[tuple[int, int, int, int]]) -> None:
-        """Lend from now on. `in_force`: leases that consumers hold from before: job, number, until when, lane."""
+    def recall(self, in_force: Iterable[tuple[int, int, int, int]]) -> None:
+        """Leases that consumers hold from before: job, number, until when, lane."""
         for job, number, until, lane in in_force:
             self._gates.lent(self._storage.catalog.by_id[lane])
             self._leases.put(job, number, until)
         self._known.set()
+
+    def begin(self, instance: int) -> None:
+        """Lend from now on."""
         self.lender.begin(instance)
 
     def stop(self) -> None:
         """Lend nothing more. What is lent stays with its consumers."""
-        self._stopping = True
-        self._known.set()
-        self.lender.stop()
+        self._stop(_stopping)
 
     def close(self) -> None:
         """This life of the store is over."""
-        self.stop()
+        self._stop(_replaced)
         self._leases.close()
+
+    def _stop(self, why: Callable[[], Refused]) -> None:
+        self._stopping = True
+        self._known.set()
+        self.lender.stop(why)
 
     def ask(self, peer: Peer, topic_name: str, most: int, lease: int | None, *, patient: bool) -> Asker:
         """Queue up for jobs of a topic: one's own, or those of all for whom the topic lists and for administrators.
 
         Raises Refused. Whoever waits for the answer takes it, or withdraws.
         """
-        topic = self._gates.registry.topics.get(topic_name)
-        if topic is None:
-            raise Refused("unknown_topic", f"cannot lease jobs: there is no topic {topic_name[:80]}")
-        if not topic.local:
-            detail = f"cannot lease jobs: those of the topic {topic.name} are sent to a destination, not pulled"
-            raise Refused("unknown_topic", detail)
+        topic = self._topic(topic_name)
         if self._stopping:
-            raise Refused("stopping", "cannot lease jobs: the daemon stops; ask again when it runs")
+            raise _stopping()
         if self.lender.waiting(peer.uid) >= most_waiting(self._gates.registry.limits):
             raise Refused("busy", "cannot lease jobs: too many of your calls wait for some already")
         asker = Asker(
             topic=topic.name,
-            holder=peer.uid,
-            sees=None if peer.admin or peer.matches(topic.consumers) else peer.uid,
+            peer=peer,
+            sees=_sees(peer, topic),
             most=most,
             lease=checked(topic.lease if lease is None else lease),
             patient=patient,
@@ -114,6 +118,11 @@ class Consumers:
         self.lender.ask(asker)
         return asker
 
+    def adopt(self) -> None:
+        """Another configuration: who waits for jobs has the rights that this one gives them."""
+        admin_groups = self._gates.registry.access.admin_groups
+        self.lender.review(lambda asker: _sees(asker.peer.under(admin_groups, self._uid), self._topic(asker.topic)))
+
     async def ack(self, peer: Peer, token: str) -> Job:
         """It is done. Raises Refused `lease_lost`."""
         return await self._end(peer, token, lambda judge, job: judge.done(job))
@@ -121,6 +130,10 @@ class Consumers:
     async def nack(self, peer: Peer, token: str, error: str, *, retry: bool, delay: int | None) -> Job:
         """It could not be done. `delay`: milliseconds until the next try. Raises Refused `lease_lost`."""
         return await self._end(peer, token, lambda judge, job: judge.refused(job, error, retry=retry, delay=delay))
+
+    async def interrupted(self, peer: Peer, token: str, why: str) -> Job:
+        """The consumer was ended in the middle of it: it goes again, uncharged. Raises Refused `lease_lost`."""
+        return await self._end(peer, token, lambda judge, job: judge.interrupted(job, why))
 
     async def extend(self, peer: Peer, token: str, lease: int | None) -> Job:
         """The lease ends so many milliseconds from now (None: as the topic says). Raises Refused `lease_lost`."""
@@ -161,6 +174,16 @@ class Consumers:
         assert lent.job.lease is not None
         run = self._taking([(lent.job.id, lent.job.lease)], lambda judge, job: judge.without_payload(job, detail))
         self._tell(await self._storage.outcome(run))
+
+    def _topic(self, name: str) -> Topic:
+        """A topic that is pulled. Raises Refused."""
+        topic = self._gates.registry.topics.get(name)
+        if topic is None:
+            raise Refused("unknown_topic", f"cannot lease jobs: there is no topic {name[:80]}")
+        if not topic.local:
+            detail = f"cannot lease jobs: those of the topic {topic.name} are sent to a destination, not pulled"
+            raise Refused("unknown_topic", detail)
+        return topic
 
     async def _end(self, peer: Peer, token: str, rule: Rule) -> Job:
         await self._known.wait()
@@ -229,7 +252,9 @@ class Consumers:
             job, change, after = one.job, one.change, one.settled.job
             assert after is not None
             self._leases.drop(job.id)
-            self._gates.returned(self._storage.catalog.by_id[job.lane])
+            lane = self._storage.catalog.by_id[job.lane]
+            self._gates.returned(lane)
+            self._dispatcher.returned(lane)
             error = change.last_error if change.last_error is not job.last_error else None
             detail, kind = (None, None) if error is None else (error.detail, error.kind.value)
             self._emit(AttemptEnded(job, change.verdict, None, one.seconds, 0, 0, detail, kind))
@@ -239,6 +264,19 @@ class Consumers:
 
     def _now(self) -> Now:
         return Now(self._clock.now(), self._clock.wall())
+
+
+def _stopping() -> Refused:
+    return Refused("stopping", "cannot lease jobs: the daemon stops; ask again when it runs")
+
+
+def _replaced() -> Refused:
+    return Refused("storage_failing", "cannot lease jobs: the database is being replaced; ask again in a moment")
+
+
+def _sees(peer: Peer, topic: Topic) -> int | None:
+    """Whose jobs of a topic a user may lease; None: everybody's."""
+    return None if peer.admin or peer.matches(topic.consumers) else peer.uid
 
 
 def most_waiting(limits: Limits) -> int:

@@ -13,9 +13,11 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 
+from kurir.domain.errors import Refused
 from kurir.domain.events import Emit, JobChanged, JobClaimed
 from kurir.domain.instant import Now
 from kurir.domain.job import State
+from kurir.domain.peer import Peer
 from kurir.domain.policy import Pick
 from kurir.services.agenda import Agenda
 from kurir.services.dispatching.gates import Gates
@@ -43,11 +45,11 @@ _BOOKING = "lend"
 class Asker:
     """One who asks. `sees`: whose jobs they may have, None for everybody's; `lease` in milliseconds.
 
-    One who is not `patient` gets an empty answer as soon as there is nothing.
+    One who is not `patient` gets an empty answer as soon as there is nothing. The future may end with Refused.
     """
 
     topic: str
-    holder: int
+    peer: Peer
     sees: int | None
     most: int
     lease: int
@@ -62,6 +64,10 @@ class _Counter:
     ring: Ring = field(default_factory=Ring)
     askers: deque[Asker] = field(default_factory=deque)
     serving: Asker | None = None  # whose claim is on its way
+
+    def everybody(self) -> list[Asker]:
+        """Who waits, and who is being served."""
+        return [*self.askers, *(() if self.serving is None else (self.serving,))]
 
 
 class Lender:
@@ -100,16 +106,29 @@ class Lender:
         self._storage.recovered.append(self.look_again)
         self.look_again()
 
-    def stop(self) -> None:
-        """Lend nothing more, for good; who waits goes away empty-handed."""
+    def stop(self, why: Callable[[], Refused]) -> None:
+        """Lend nothing more, for good. Who waits is told why: an empty answer would mean that there is nothing."""
         self._begun, self._stopped = False, True
         self._agenda.cancel(_BOOKING)
         for counter in self._counters.values():
-            if counter.serving is not None:
-                _nothing_for(counter.serving)  # what the claim brings goes back
-            for asker in counter.askers:
-                asker.patient = False
-            self._turn_away(counter)
+            for asker in counter.everybody():  # what a claim on its way brings goes back
+                _refuse(asker, why())
+            counter.askers.clear()
+
+    def review(self, sees: Callable[[Asker], int | None]) -> None:
+        """Rights have changed: who waits goes on with those of now. `sees` raises Refused for who has none any more."""
+        for counter in self._counters.values():
+            for asker in counter.everybody():
+                try:
+                    now = sees(asker)
+                except Refused as why:
+                    _refuse(asker, why)
+                    if asker in counter.askers:
+                        counter.askers.remove(asker)
+                    continue
+                if asker is counter.serving and now not in (None, asker.sees):
+                    _nothing_for(asker)  # the claim on its way may bring what they may not have; it goes back
+                asker.sees = now
 
     def sleeping(self, asleep: bool) -> None:
         """Lend nothing while the device goes to sleep."""
@@ -119,7 +138,7 @@ class Lender:
 
     def waiting(self, holder: int) -> int:
         """How many calls of a user wait."""
-        return sum(asker.holder == holder for counter in self._counters.values() for asker in counter.askers)
+        return sum(asker.peer.uid == holder for counter in self._counters.values() for asker in counter.askers)
 
     def ask(self, asker: Asker) -> None:
         """Queue up. The future is done when there are jobs, or (for the impatient) when there are none."""
@@ -137,7 +156,7 @@ class Lender:
             counter = self._counter(asker.topic)
             if asker in counter.askers:
                 counter.askers.remove(asker)
-        elif not asker.future.cancelled():
+        elif not asker.future.cancelled() and asker.future.exception() is None:
             self._unwanted(asker.future.result())
 
     def gained(self, lane: int) -> None:
@@ -217,7 +236,7 @@ class Lender:
         counter.serving = asker
         counter.askers.remove(asker)
         terms = Terms(
-            most=most, budget=BUDGET, number=-next(self._numbers), until=now + asker.lease, holder=asker.holder
+            most=most, budget=BUDGET, number=-next(self._numbers), until=now + asker.lease, holder=asker.peer.uid
         )
         run = partial(lend, lanes=lanes, terms=terms, now=Now(now, self._clock.wall()))
         self._storage.attempt_then(run, partial(self._claimed, counter, asker))
@@ -283,3 +302,9 @@ class Lender:
 def _nothing_for(asker: Asker) -> None:
     if not asker.future.done():
         asker.future.set_result([])
+
+
+def _refuse(asker: Asker, why: Refused) -> None:
+    if not asker.future.done():
+        asker.future.set_exception(why)
+        asker.future.exception()  # who has gone meanwhile need not hear it
