@@ -12,9 +12,9 @@ import pytest
 import trustme
 from aiohttp import web
 
-from kurir.domain.events import DestinationHeld, DestinationReleased
+from kurir.domain.events import AttemptEnded, DestinationHeld, DestinationReleased, TokenAsked
 from kurir.domain.job import State
-from kurir.domain.policy import MINUTE, SECOND, OAuth, RetryPolicy, Tls
+from kurir.domain.policy import HOUR, KIB, MIB, MINUTE, SECOND, Budget, OAuth, RetryPolicy, Tls
 from kurir.services.showing.inspector import Inspector
 from kurir.services.showing.why import Explainer
 from kurir.system.secrets import SecretKind, Secrets, SecretSource
@@ -428,3 +428,33 @@ async def test_the_tokens_connection_is_made_with_the_destinations_tls(tmp_path)
         await daemon.quiet()
         assert (token_server.requests, api.requests) == ([], [])
         assert "cannot be reached" in (await why(daemon))[0][1]
+
+
+async def test_what_a_token_costs_is_counted_to_the_budget_of_its_destination(tmp_path):
+    async with Server() as api, TokenServer() as tokens:
+        guarded(api, tokens)
+        async with at_work(tmp_path, api, tokens.url, budget=Budget(bytes=MIB, per="day", on="any")) as daemon:
+            await daemon.accept()
+            await daemon.ended()
+            (asked,) = daemon.of(TokenAsked)
+            assert asked.destination == "api"
+            assert asked.sent > len(CLIENT[1])
+            assert asked.received > len("access_token")
+            (attempt,) = daemon.of(AttemptEnded)
+            of_attempts = attempt.sent + attempt.received
+            spent = daemon.engine.budgets.standing(daemon.clock.now())["api"].spent
+            assert spent == of_attempts + asked.sent + asked.received
+
+
+async def test_a_token_server_that_fails_for_days_does_not_cost_more_than_the_budget(tmp_path):
+    async with Server() as api, TokenServer() as tokens:
+        tokens.script = [503] * 10_000
+        async with at_work(tmp_path, api, tokens.url, budget=Budget(bytes=4 * KIB, per="day", on="any")) as daemon:
+            await daemon.accept()
+            await daemon.pass_time(HOUR)
+            calls = tokens.calls
+            assert 1 < calls < 30
+            assert daemon.engine.budgets.spent_up(daemon.clock.now()) == ["api"]
+            await daemon.pass_time(HOUR)
+            assert tokens.calls == calls, "the budget holds it"
+            assert "budget" in [kind for kind, _ in await why(daemon)]

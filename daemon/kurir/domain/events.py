@@ -51,6 +51,15 @@ class AttemptEnded(Struct, frozen=True):
     replayed: bool = False  # the server said that it had seen the key before
 
 
+@dataclass(frozen=True, slots=True)
+class TokenAsked:
+    """A destination's token server was asked for a token; the bytes both ways belong to no attempt."""
+
+    destination: str
+    sent: int
+    received: int
+
+
 class JobChanged(Struct, frozen=True):
     """A job reached another state; `job` shows it afterwards, `was` is the state before."""
 
@@ -164,6 +173,7 @@ Event = (
     | SubmitRefused
     | JobClaimed
     | AttemptEnded
+    | TokenAsked
     | JobChanged
     | JobProgress
     | LeaseLost

@@ -19,6 +19,7 @@ from kurir.domain.events import (
     LeaseLost,
     SubmitRefused,
     SubmitRepeated,
+    TokenAsked,
     WokeUp,
 )
 from kurir.domain.job import ADHOC_TOPIC, Job, Place, Reason, State
@@ -56,6 +57,7 @@ class Metrics:
             JobAccepted: self._accepted,
             JobClaimed: self._claimed,
             AttemptEnded: self._attempted,
+            TokenAsked: self._token_asked,
             JobChanged: self._changed,
             SubmitRepeated: self._repeated,
             SubmitRefused: self._refused,
@@ -102,6 +104,9 @@ class Metrics:
         self._in_flight.discard(job.id)
         if not self._in_flight:
             self._silent_since = self._now()
+
+    def _token_asked(self, event: TokenAsked) -> None:
+        self._counts.sent_bytes += event.sent
 
     def _changed(self, event: JobChanged) -> None:
         job, counts, was = event.job, self._counts, event.was

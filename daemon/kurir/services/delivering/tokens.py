@@ -19,6 +19,7 @@ from collections.abc import Callable, Container
 from dataclasses import dataclass, field
 from urllib.parse import quote_plus, urlencode
 
+from kurir.domain.events import Emit, TokenAsked
 from kurir.domain.job import ErrorKind
 from kurir.domain.outcome import Answer, Hold, HoldDestination, Verdict
 from kurir.domain.policy import MINUTE, SECOND, Destination, OAuth, Tls
@@ -84,6 +85,7 @@ class Tokens:
         self._secrets = secrets
         self._failed = failed
         self._accounts: dict[str, _Account] = {}
+        self.emit: Emit = lambda event: None
         self.recovered: Callable[[str, Hold], None] = lambda destination, hold: None
 
     async def of(self, destination: Destination, oauth: OAuth, route: Route) -> Token | HoldDestination:
@@ -192,6 +194,7 @@ class Tokens:
         self, destination: Destination, oauth: OAuth, client: tuple[str, str], route: Route, *, in_body: bool
     ) -> Bought | NoToken:
         reply = await self._sender.send(_request(oauth, client, in_body), route, timeouts_of(destination), keep=KEPT)
+        self.emit(TokenAsked(destination.name, reply.sent_bytes, reply.received_bytes))
         if isinstance(reply, WireFault):
             self._failed()
             return NoToken(f"cannot be reached: {reply.detail}")

@@ -1,6 +1,7 @@
 """What destinations have cost of their data budgets, and whom that holds.
 
-Counted are the bytes of requests and answers as HTTP hands them over, of each attempt that ran while its budget counts.
+Counted are the bytes of requests and answers as HTTP hands them over, of each attempt that ran while its budget counts,
+and of the requests for its tokens.
 An attempt under way has its job's size set aside, so that many at once do not go far beyond the budget. The totals are
 written a minute after the first byte that is not, and when the daemon stops: a kill costs a minute of counting at most.
 """
@@ -25,7 +26,7 @@ from kurir.domain.budget import (
     shut_because,
 )
 from kurir.domain.conditions import Conditions, Place, costs_data
-from kurir.domain.events import AttemptEnded, Event, JobClaimed
+from kurir.domain.events import AttemptEnded, Event, JobClaimed, TokenAsked
 from kurir.domain.health import Gate, Pass
 from kurir.domain.network import unsettled
 from kurir.domain.policy import MINUTE, Budget, Destination
@@ -95,7 +96,7 @@ class Budgets:
         self._limited = {name: one for name, one in registry.destinations.items() if one.budget is not None}
 
     def on_event(self, event: Event) -> None:
-        """Subscriber: attempts begin and end."""
+        """Subscriber: attempts begin and end, and tokens are asked for."""
         if not self._limited and not self._running:
             return
         match event:
@@ -105,6 +106,8 @@ class Budgets:
                 self._aside[job.destination] = self._aside.get(job.destination, 0) + job.cost
             case AttemptEnded(job) if job.id in self._running:
                 self._ended(self._running.pop(job.id), event.sent + event.received)
+            case TokenAsked(name, sent, received) if name in self._limited and self._counts(self._limited[name]):
+                self._spend(self._limited[name], sent + received)
             case _:
                 return
 
@@ -176,11 +179,14 @@ class Budgets:
         destination = self._limited.get(name)
         # It is not known when the network changed: an attempt that saw a costly one has cost all that it moved.
         if destination is not None and moved and (running.counts or self._counts(destination)):
-            assert destination.budget is not None
-            spending, _ = self._now(name, destination.budget, self.clock.now())
-            self._spending[name] = Spending(spending.period, spending.spent + moved)
-            self._save_soon()
+            self._spend(destination, moved)
         self.freed(name)
+
+    def _spend(self, destination: Destination, moved: int) -> None:
+        assert destination.budget is not None
+        spending, _ = self._now(destination.name, destination.budget, self.clock.now())
+        self._spending[destination.name] = Spending(spending.period, spending.spent + moved)
+        self._save_soon()
 
     def _save_soon(self) -> None:
         if not self._booked:
