@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import hashlib
 import json
@@ -28,6 +29,8 @@ async def served() -> AsyncIterator[Control]:
     more: list[Topic | Destination] = [
         Topic(name="free", destination="api", path="/free", headers=HEADERS, overridable=("path", "query", "headers")),
         replace(Topic(name="private", destination="api", path="/p"), allow=("root",)),
+        Topic(name="turned", local=True),
+        Topic(name="turned-private", local=True, allow=("root",)),
         Destination(name="relay", url="http://127.0.0.1:9", retry=QUICK, outbox=(str(OWNER),)),
     ]
     config = registry(headers=HEADERS, more=more, destination={"headers": {"Authorization": "Bearer x"}})
@@ -139,6 +142,7 @@ async def test_an_imported_job_is_its_importers_and_an_administrators_keep_their
         ({"topic": "nowhere"}, "unknown_topic"),
         ({"topic": "private", "destination": "api"}, "forbidden"),
         ({"topic": "outbox:api"}, "forbidden"),
+        ({"topic": "turned-private"}, "forbidden"),
         ({"target": "/admin"}, "override_forbidden"),
         ({"target": "/in?x=1"}, "override_forbidden"),
         ({"method": "DELETE"}, "override_forbidden"),
@@ -165,6 +169,24 @@ async def test_a_user_imports_nothing_that_they_could_not_submit(
     status, (result,) = await ask_lines(owner, job(**members))
     assert (status, result.get("error", result).get("code")) == (200, code), result
     assert served.services.storage.tally.accounts == {}
+    assert not served.defects
+
+
+@needs_root
+async def test_a_job_whose_topic_is_pulled_by_now_is_taken_in_as_one_that_is_pulled(
+    served: Control, owner: User
+) -> None:
+    """It was accepted to be sent elsewhere; a submit to the topic would be pulled, and so is this."""
+    sent = job(topic="turned", destination="api", method="PUT", target="/x?y", headers=[["Authorization", "mine"]])
+    status, (result,) = await ask_lines(owner, sent)
+    assert (status, result["status"]) == (200, 201), result
+    assert result["job"]["destination"] in ("", None)
+    status, leased = await owner.ask("POST", "/v1/topics/turned/lease", {})
+    assert status == 200
+    [lent] = leased["jobs"]
+    assert (lent["id"], lent["body_text"]) == (sent["id"], "1")
+    (lane,) = {key for key in served.services.storage.catalog.lanes if key[0] == "turned"}
+    assert lane[1] == "", "no destination that its owner chose, whatever the topic is turned into later"
     assert not served.defects
 
 
@@ -281,3 +303,39 @@ async def test_jobs_of_one_line_are_imported_behind_each_other_and_dead_ones_bef
         (await root.ask("GET", f"/v1/jobs/{result['job']['id']}/why")).json["blocked_by"][0] for result in results[1:]
     ]
     assert [block["job"] for block in why] == [lined[0]["id"]] * 2
+
+
+async def test_an_export_whose_reader_has_gone_is_not_read_to_its_end(
+    served: Control, root: Caller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = b"".join(b'{"topic":"orders","payload":%d}\n' % number for number in range(500))
+    await root.ask("POST", "/v1/jobs", lines, Content_Type="application/x-ndjson")
+    exporter, read, ended = served.services.exporter, 0, asyncio.Event()
+    real = type(exporter)._of
+    _, writer = await asyncio.open_unix_connection(served.path)
+
+    async def of(self: Any, *args: Any, **more: Any) -> bytes:
+        nonlocal read
+        read += 1
+        if read == 10:
+            writer.transport.abort()
+            for _ in range(100):
+                await asyncio.sleep(0)  # until the daemon has seen it
+        if read == 500:
+            ended.set()
+        return await real(self, *args, **more)
+
+    class Followed(type(exporter)):  # type: ignore[misc]
+        async def lines(self, *args: Any, **more: Any) -> AsyncIterator[bytes]:
+            try:
+                async for line in super().lines(*args, **more):
+                    yield line
+            finally:
+                ended.set()
+
+    monkeypatch.setattr(type(exporter), "_of", of)
+    exporter.__class__ = Followed
+    writer.write(b"GET /v1/export HTTP/1.1\r\nHost: kurir\r\n\r\n")
+    await asyncio.wait_for(ended.wait(), 20)
+    assert 10 <= read <= 12
+    assert not served.defects

@@ -69,6 +69,32 @@ async def test_a14_a_topic_may_drop_its_oldest_and_says_so(tmp_path):
             assert bodies(srv) == [b"2", b"3", b"4"]
 
 
+@pytest.mark.parametrize("bound", ["queue_bytes", "user_bytes"])
+async def test_a14_dead_letters_give_way_to_nobody_so_that_what_waits_does_or_the_refusal_says_so(tmp_path, bound):
+    limits = Limits(disk_reserve=0, **{bound: 4_000})
+    async with Server() as srv:
+        srv.answer(Reply(400))
+        config = registry(url=srv.url, limits=limits, when_full=WhenFull.DROP_OLDEST)
+        async with running(tmp_path, config) as daemon:
+            dead = await daemon.accept(body=b"x" * 2_000)
+            await daemon.ended(1)
+            await daemon.engine.operations.pause("topic", "orders")
+            waiting = [await daemon.accept(body=b"y" * 600) for _ in range(3)]
+            newest = await daemon.accept(body=b"z" * 600)
+            assert [event.job.id for event in daemon.of(Dropped)] == [waiting[0].id]
+            with pytest.raises(Refused) as refusal:
+                await daemon.accept(body=b"z" * 2_100)  # all that waits would not be enough
+            assert refusal.value.code == ("queue_full" if bound == "queue_bytes" else "quota_exceeded")
+            assert "dead letters count" in refusal.value.detail
+            assert "could not make room" in refusal.value.detail
+            live = [job.id for job in await daemon.listed() if job.place.live]
+            assert live == [waiting[1].id, waiting[2].id, newest.id], "nothing was dropped for what is refused"
+            await daemon.engine.operations.cancel(ALICE, dead.uid)
+            large = await daemon.accept(body=b"z" * 2_100)
+            assert large.place.live
+            assert [job.id for job in await daemon.listed() if job.place.live][-1] == large.id
+
+
 async def test_one_user_at_the_limit_does_not_keep_another_out(tmp_path):
     config = registry(limits=Limits(disk_reserve=0, user_jobs=2))
     async with running(tmp_path, config, clock=FakeClock()) as daemon:

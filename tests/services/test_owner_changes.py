@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from collections import Counter
 from contextlib import closing
 from pathlib import Path
 
@@ -10,11 +11,11 @@ import pytest
 
 from kurir.domain.errors import Refused
 from kurir.domain.job import Reason, State
-from kurir.domain.policy import Ordering
-from kurir.domain.submission import Unique, Unless
+from kurir.domain.policy import HOUR, Ordering, Schedule
+from kurir.domain.submission import ScheduleGiven, Unique, Unless
 from kurir.services.accepting.intake import How
 from kurir.services.acting import owners as module
-from kurir.store import bodies, ledger, owners
+from kurir.store import bodies, ledger, owners, schedules
 from support.clock import FakeClock
 from support.consumer import lease, submit, thumbs
 from support.engine import ALICE, BOB, ROOT, registry, running
@@ -24,6 +25,10 @@ from support.server import Hang, Reply, Server
 async def entries(daemon, owner=None):
     page = await daemon.engine.reader.run(lambda conn: ledger.page(conn, owner, None, None, 100))
     return page.entries
+
+
+async def stored_schedules(daemon):
+    return await daemon.engine.storage.promise(schedules.read)
 
 
 async def test_forgetting_a_user_gives_up_and_removes_everything_and_the_ledger_says_so(tmp_path: Path) -> None:
@@ -219,3 +224,58 @@ async def test_a_job_that_stays_with_its_owner_keeps_the_key_that_it_answers_to(
         assert (again.how, again.uid) == (How.DUPLICATE, held.uid)
         theirs = await daemon.submit(BOB, topic="thumbs", body=b"y", idempotency_key="k")
         assert theirs.how is How.CREATED
+
+
+async def test_schedules_of_a_forgotten_user_run_no_more_and_those_of_others_and_of_the_operator_do(
+    tmp_path: Path,
+) -> None:
+    operators = Schedule(name="beat", topic="orders", every=HOUR)
+    config = registry(schedules=[operators], allow=("*",))
+    clock = FakeClock()
+    async with running(tmp_path, config, clock=clock) as daemon:
+        engine = daemon.engine
+        await engine.operations.pause("topic", "orders")
+        for peer, name in ((ALICE, "a"), (ALICE, "b"), (BOB, "a")):
+            await engine.schedules.put(peer, name, ScheduleGiven(topic="orders", every="1h"))
+        await daemon.pass_time(HOUR)
+        theirs = Counter(job.owner for job in await daemon.listed())
+        assert (theirs[ALICE.uid], theirs[BOB.uid]) == (2, 1)
+        tried = await engine.owners.forget(ROOT, ALICE.uid, dry_run=True)
+        assert (tried.count, tried.also) == (2, {"schedules": 2, "secrets": 0})
+        done = await engine.owners.forget(ROOT, ALICE.uid, dry_run=False)
+        assert (done.count, done.also["schedules"]) == (2, 2)
+        before = Counter(job.owner for job in await daemon.listed())
+        await daemon.pass_time(3 * HOUR)
+        assert {stored.key for stored in await stored_schedules(daemon)} == {
+            (BOB.uid, "a"),
+            (engine.scheduler.uid, "beat"),
+        }
+        after = Counter(job.owner for job in await daemon.listed())
+        assert after[ALICE.uid] == 0
+        assert after[BOB.uid] > 0
+        assert after[engine.scheduler.uid] >= before[engine.scheduler.uid] > 0
+        image = daemon.image(tmp_path / "killed")
+    async with running(image, config, clock=FakeClock(now=clock.now())) as daemon:
+        await daemon.pass_time(2 * HOUR)
+        assert ALICE.uid not in {job.owner for job in await daemon.listed()}, "not after a restart either"
+
+
+async def test_a_user_with_schedules_is_not_moved_and_the_refusal_comes_before_anything_has_changed(
+    tmp_path: Path,
+) -> None:
+    async with running(tmp_path, registry(), clock=FakeClock()) as daemon:
+        engine = daemon.engine
+        await engine.operations.pause("topic", "orders")
+        job = await daemon.accept(ALICE, body=b"x")
+        await engine.own_secrets.put(ALICE.uid, "token", "hunter2", ["https://h.example"])
+        await engine.schedules.put(ALICE, "nightly", ScheduleGiven(topic="orders", every="1h"))
+        for dry_run in (True, False):
+            with pytest.raises(Refused, match="nightly") as refusal:
+                await engine.owners.move(ALICE.uid, BOB.uid, dry_run=dry_run)
+            assert refusal.value.code == "exists"
+        assert (await daemon.job(job.uid)).owner == ALICE.uid
+        assert [owner for owner, _, _ in engine.own_secrets.of(None)] == [ALICE.uid]
+        assert engine.gates.moving == set(), "it goes on as before"
+        await engine.schedules.remove(ALICE, "nightly", None)
+        done = await engine.owners.move(ALICE.uid, BOB.uid, dry_run=False)
+        assert (done.count, done.also) == (1, {"schedules": 0, "secrets": 1})

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from kurir.domain.errors import Refused, StoreFailing
+from kurir.store import backup as module
 from kurir.store.backup import backup
 from kurir.store.insert import insert
 from kurir.store.writer import Sync, Writer
@@ -52,11 +53,29 @@ def test_a_name_that_leads_elsewhere_is_refused(store: Store, tmp_path: Path, na
 
 def test_a_copy_is_never_overwritten(store: Store, tmp_path: Path) -> None:
     backup(tmp_path, "b")
-    with pytest.raises(Refused, match="there is one"):
-        backup(tmp_path, "b")
     (tmp_path / "backups" / "link").symlink_to("/nowhere")
-    with pytest.raises(Refused, match="there is one"):
-        backup(tmp_path, "link")
+    for name in ("b", "link"):
+        with pytest.raises(Refused, match="there is one") as caught:
+            backup(tmp_path, name)
+        assert caught.value.code == "exists"
+
+
+def test_two_copies_at_once_do_not_get_into_each_others_way(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, refusals = module._copy, []
+
+    def copy(folder: Path, partial: Path) -> tuple[int, int, int]:
+        with pytest.raises(Refused) as caught:
+            backup(folder, "b")
+        refusals.append(caught.value.code)
+        return real(folder, partial)
+
+    monkeypatch.setattr(module, "_copy", copy)
+    backup(tmp_path, "b")
+    assert refusals == ["busy"]
+    monkeypatch.undo()
+    backup(tmp_path, "c")
 
 
 def test_a_half_copy_of_a_crash_is_replaced(store: Store, tmp_path: Path) -> None:

@@ -104,11 +104,21 @@ class FileContent(Answer):
         transport.write(head(200, self._kind, self._length, NO_HEADERS, request))
         left = 0 if request.method == "HEAD" else self._length
         while left and (piece := await asyncio.to_thread(self._file.read, min(left, _PIECE))):
-            transport.write(piece)
             left -= len(piece)
-            await request.writer.drain()
+            await write_paced(request, transport, piece)
         if left:  # the file was cut while it was read: the client must not take what it has for the whole
             transport.abort()
+
+
+async def write_paced(request: BaseRequest, transport: asyncio.Transport, piece: bytes) -> None:
+    """Write a piece of many, no faster than the client reads. Raises ConnectionError when it is gone.
+
+    A transport takes what nobody gets any more without a word: the rest would be read for nothing.
+    """
+    transport.write(piece)
+    await request.writer.drain()
+    if transport.is_closing():
+        raise ConnectionResetError("the client is gone")
 
 
 def document(status: int, shown: object, headers: Mapping[str, str] = NO_HEADERS) -> Whole:

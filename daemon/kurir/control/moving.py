@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from aiohttp.web import BaseRequest
 
 from kurir.control import answers, reading
-from kurir.control.answers import NO_HEADERS, Answer, head
+from kurir.control.answers import NO_HEADERS, Answer, head, write_paced
 from kurir.control.call import Call
 from kurir.control.endpoint import Media
 from kurir.control.parameters import Whose
@@ -62,7 +62,6 @@ class _Export(Answer):
         transport.write(self._first)
         try:
             async for line in self._lines:
-                transport.write(line)
-                await request.writer.drain()
+                await write_paced(request, transport, line)
         except KuriError:  # the store failed meanwhile, and says so itself: the client misses the last line
             transport.abort()

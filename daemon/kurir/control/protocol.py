@@ -162,7 +162,7 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
         summary="Make a consistent copy of the store, without secrets",
         takes={Media.JSON: Backup},
         replies=shows(Copied),
-        refusals=("forbidden", "exists", *ACTS),
+        refusals=("forbidden", "exists", "busy", *ACTS),
     ),
     Endpoint(
         name="get_health",

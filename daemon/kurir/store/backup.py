@@ -14,6 +14,7 @@ import sqlite3
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Lock
 
 from kurir.domain.errors import DiskFull, Refused, StoreFailing
 from kurir.store import bodies, database
@@ -24,6 +25,7 @@ from kurir.store.statements import load
 _SQL = load("look")
 FOLDER = "backups"
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}")
+_ONE = Lock()  # two copies at once would take each other's half for that of a crash
 _PAGES = 4096
 """Pages (16 MiB) per step; between steps a cancelled copy could stop, and other threads get their turn."""
 
@@ -41,9 +43,18 @@ class Backup:
 def backup(folder: Path, name: str) -> Backup:
     """Copy the queue into `backups/NAME`. Blocks for as long as that takes: run it on a thread of its own.
 
-    The copy appears under its name when it is complete and on the disk. Raises Refused (`invalid`), DiskFull or
-    StoreFailing; nothing is left then.
+    The copy appears under its name when it is complete and on the disk. Raises Refused (`invalid`, `exists`, `busy`),
+    DiskFull or StoreFailing; nothing is left then.
     """
+    if not _ONE.acquire(blocking=False):
+        raise Refused("busy", "cannot make the backup: another one is being made; try again when it is done")
+    try:
+        return _backup(folder, name)
+    finally:
+        _ONE.release()
+
+
+def _backup(folder: Path, name: str) -> Backup:
     if not _NAME.fullmatch(name) or name.endswith(".partial"):
         raise Refused(
             "invalid",
@@ -54,7 +65,7 @@ def backup(folder: Path, name: str) -> Backup:
     target = folder / FOLDER / name
     partial = folder / FOLDER / f"{name}.partial"
     if os.path.lexists(target):
-        raise Refused("invalid", f"cannot make the backup: there is one named {name}", field="name")
+        raise Refused("exists", f"cannot make the backup: there is one named {name}; choose another name", field="name")
     try:
         (folder / FOLDER).mkdir(mode=0o700, exist_ok=True)
         if partial.exists():

@@ -28,6 +28,7 @@ from kurir.store.unless import watch
 
 _SQL = with_columns(load("jobs"))
 _TABLES = load("tables")
+_DEAD_COUNT = " (dead letters count until they are sent again or discarded)"
 
 
 class Inserted(Struct, frozen=True):
@@ -111,7 +112,7 @@ def _insert_among_others(tx: Tx, new: NewJob, room: Room, catalog: Catalog, wire
     turn = _oldest_turn(tx, replaced) if new.collapse else None
     job = _write(tx, new, _Entry(lane, tuple(waits_for.items()), wire_key, turn), catalog)
     if new.unless is not None:
-        watch(tx, new, job.id)
+        watch(tx, new.unless, new.owner, job.id)
     return _inserted(job, ready, tuple(_ended(one, reason, new) for one in replaced), dropped, new)
 
 
@@ -223,13 +224,22 @@ def _make_room(tx: Tx, new: NewJob, room: Room, replaced: list[Job], catalog: Ca
         if not room.drop_oldest:
             raise refusal
         if older is None:
+            # Dead letters of the same bytes give way to nobody: if all that waits is not enough, none of it is dropped.
+            jobs, size = tx.of(new.topic, new.owner, LIVE)
+            rest = (all_jobs - gone - jobs, all_bytes - gone_bytes - size)
+            if _over(room, rest, (my_jobs - gone - jobs, my_bytes - gone_bytes - size), "accept") is not None:
+                raise _nobody_gives_way(refusal)
             older = _droppable(tx, new, catalog, {job.id for job in replaced})
         victim = next(older, None)
         if victim is None:
-            raise refusal
+            raise _nobody_gives_way(refusal)
         dropped.append(victim)
         gone, gone_bytes = gone + 1, gone_bytes + victim.cost
     return dropped
+
+
+def _nobody_gives_way(refusal: Refused) -> Refused:
+    return Refused(refusal.code, f"{refusal.detail}; what waits of yours in the topic could not make room for it")
 
 
 def require_room(tx: Tx, owner: int, more: tuple[int, int], room: Room, verb: str) -> None:
@@ -255,13 +265,13 @@ def _over(room: Room, everybody: tuple[int, int], mine: tuple[int, int], verb: s
     if everybody[0] > limits.queue_jobs:
         code, why = "queue_full", f"the queue holds {limits.queue_jobs} jobs, its limit"
     elif everybody[1] > limits.queue_bytes:
-        code, why = "queue_full", f"the queue holds {limits.queue_bytes} bytes, its limit"
+        code, why = "queue_full", f"the queue holds {limits.queue_bytes} bytes, its limit{_DEAD_COUNT}"
     elif room.admin:
         return None
     elif mine[0] > limits.user_jobs:
         code, why = "quota_exceeded", f"you have {limits.user_jobs} jobs waiting, the limit of a user"
     elif mine[1] > limits.user_bytes:
-        code, why = "quota_exceeded", f"your jobs hold {limits.user_bytes} bytes, the limit of a user"
+        code, why = "quota_exceeded", f"your jobs hold {limits.user_bytes} bytes, the limit of a user{_DEAD_COUNT}"
     else:
         return None
     return Refused(code, f"cannot {verb} the job: {why}")

@@ -120,6 +120,12 @@ class Tx:
         """Live jobs and kept bytes of all, with the changes of this transaction."""
         return self.tally.live_jobs + self._live, self.tally.kept_bytes + self._kept
 
+    def of(self, topic: str, owner: int, kind: str) -> tuple[int, int]:
+        """Jobs and bytes of one kind of a topic and an owner, with the changes of this transaction."""
+        jobs, size = self.tally.accounts.get((topic, owner, kind), _NONE)
+        more, bytes_ = self._changes.get((topic, owner, kind), _NONE)
+        return jobs + more, size + bytes_
+
     def total(self, kind: str) -> tuple[int, int]:
         """Jobs and bytes of a kind over all topics and owners, with the changes of this transaction."""
         jobs, size = self.tally.kinds.get(kind, (0, 0))

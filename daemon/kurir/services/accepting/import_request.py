@@ -37,6 +37,10 @@ def request_of(registry: Registry, peer: Peer, said: PortableJob, body: bytes | 
         destination = None
         method, target, headers = _adhoc(registry, peer, said)
         secrets = names(headers)
+    elif topic.local and not peer.admin:
+        # It was accepted to be sent, and is pulled here: what it asked of its destination is asked of nobody.
+        _check_allowed(peer, topic)
+        name, method, target, headers = "", topic.method, _default_target(topic), tuple(topic.headers.items())
     else:
         destination = registry.destinations.get(name)
         if not peer.admin:
@@ -78,8 +82,7 @@ def _check_owner(registry: Registry, peer: Peer, said: PortableJob, topic: Topic
     if topic.name.startswith(OUTBOX_PREFIX):
         relaying.relay_to(registry, peer, destination)
         return
-    if not peer.matches(topic.allow):
-        raise Refused("forbidden", f"cannot import the job: you may not submit to the topic {topic.name}")
+    _check_allowed(peer, topic)
     if destination != (topic.destination or ""):
         raise _forbidden(topic, "destination")
     if said.method not in (None, topic.method):
@@ -91,6 +94,11 @@ def _check_owner(registry: Registry, peer: Peer, said: PortableJob, topic: Topic
             raise _forbidden(topic, "target")
         if query != own_query and "query" not in topic.overridable:
             raise _forbidden(topic, "target")
+
+
+def _check_allowed(peer: Peer, topic: Topic) -> None:
+    if not peer.matches(topic.allow):
+        raise Refused("forbidden", f"cannot import the job: you may not submit to the topic {topic.name}")
 
 
 def _forbidden(topic: Topic, field: str) -> Refused:

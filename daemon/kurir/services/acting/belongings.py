@@ -79,12 +79,16 @@ class SchedulesOfOwners:
             await self._schedules.remove(_ADMINISTRATOR, name, owner)
         return len(mine)
 
-    async def move(self, owner: int, to: int) -> int:
+    def check_move(self, owner: int, to: int) -> None:
         """Refuse: what a schedule may do depends on the name and groups of who set it."""
         if mine := self._of(owner):
             names = ", ".join(name for _, name in mine[:10])
             detail = f"cannot move: user {owner} has schedules ({names}); set them as user {to}, then remove these"
             raise Refused("exists", detail)
+
+    async def move(self, owner: int, to: int) -> int:
+        """Refuse, or move nothing."""
+        self.check_move(owner, to)
         return 0
 
     def _of(self, owner: int | None) -> list[tuple[int, str]]:
@@ -110,6 +114,10 @@ class SecretsOfOwners:
     async def forget(self, owner: int) -> int:
         """Remove all of a user's."""
         return await self._secrets.forget(owner)
+
+    def check_move(self, owner: int, to: int) -> None:
+        """Refuse where both have one of the same name."""
+        self._secrets.check_move(owner, to)
 
     async def move(self, owner: int, to: int) -> int:
         """Give all of a user's to another one."""

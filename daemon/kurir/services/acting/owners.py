@@ -49,6 +49,9 @@ class Belongings(Protocol):
     async def forget(self, owner: int) -> int:
         """Remove all of a user's. Returns how many."""
 
+    def check_move(self, owner: int, to: int) -> None:
+        """Raise Refused when a user's cannot be given to that other one."""
+
     async def move(self, owner: int, to: int) -> int:
         """Give all of a user's to another one. Returns how many. Raises Refused before anything is moved."""
 
@@ -104,6 +107,8 @@ class Owners:
         if owner == to:
             raise Refused("invalid", "cannot move: both users are the same", field="to")
         before = self._counts(owner)
+        for each in self.belongings:
+            each.check_move(owner, to)
         if dry_run:
             return self._tried(owner, to, before)
         async with self._shut(owner):

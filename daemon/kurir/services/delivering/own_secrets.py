@@ -109,15 +109,19 @@ class OwnSecrets:
             self._redactions.pop(owner, None)
             return len(names)
 
+    def check_move(self, owner: int, to: int) -> None:
+        """Raise Refused `exists` if both users have a secret of the same name."""
+        if both := sorted(self._secrets.get(owner, {}).keys() & self._secrets.get(to, {}).keys()):
+            raise Refused("exists", f"cannot move the secrets: both users have {', '.join(both)}; remove one first")
+
     async def move(self, owner: int, to: int) -> int:
         """Give all secrets of a user to another one. Returns how many.
 
         Raises Refused `exists`, before anything is moved, if both have one of the same name, or StoreFailing.
         """
         async with self._lock:
-            mine, theirs = self._secrets.get(owner, {}), self._secrets.get(to, {})
-            if both := sorted(mine.keys() & theirs.keys()):
-                raise Refused("exists", f"cannot move the secrets: both users have {', '.join(both)}; remove one first")
+            self.check_move(owner, to)
+            mine = self._secrets.get(owner, {})
             names = list(mine)
             try:
                 for name in names:
