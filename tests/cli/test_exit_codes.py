@@ -219,3 +219,21 @@ def test_several_jobs_are_acted_on_even_if_one_is_refused(path: Path) -> None:
     assert len(daemon.requests) == 3
     assert ended.code == 65
     assert ended.out.count("cancelled") == 2
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("show", "\udcff"), ("list", "--topic", "\udcff"), ("pause", "topic", "\udcff"), ("schedule", "show", "\udcff"),
+        ("secret", "remove", "\udcff"), ("work", "\udcff", "--once", "--", "true"),
+    ],
+)  # fmt: skip
+def test_p1_an_argument_whose_bytes_are_no_text_is_refused_by_the_daemon_like_any_other_name(
+    path: Path, arguments: tuple[str, ...]
+) -> None:
+    with ScriptedDaemon(path, refusal(404, "not_found", "there is none")) as daemon:
+        ended = kurirctl(path, *arguments)
+    assert ended.code == 65, ended.err
+    assert daemon.requests
+    assert "Traceback" not in ended.err
+    assert all(b"%ED%B3%BF" in request.target.encode() or b"\\udcff" in request.body for request in daemon.requests)

@@ -33,6 +33,13 @@ def _refused(ended: Ended, code: int, *words: str) -> None:
         assert word in said[0]
 
 
+def test_e15_a_pipe_in_the_place_of_the_database_is_74_and_not_waited_for(make: MakeDaemon) -> None:
+    daemon = make()
+    daemon.state.mkdir(mode=0o700, parents=True)
+    os.mkfifo(daemon.state / "queue.db")
+    _refused(run_to_end(daemon), 74, "queue.db", "plain file")
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from typing import Any
-from urllib.parse import quote, urlencode
 
 from kurir.client.call import JSON, Answer, Call, Repeat, document_of, get, post
 from kurir.client.documents import Body, Job, LineResult, Page, line_result, page
@@ -20,6 +19,7 @@ from kurir.client.submission import (
     encode_json,
     encode_object,
 )
+from kurir.client.targets import segment, with_query
 
 LONG_WORK = 600.0  # seconds: a copy of the store, a batch of ten thousand synced lines
 
@@ -166,7 +166,7 @@ def owners() -> Call[dict[str, Any]]:
 
 def owner_change(uid: int, verb: str, members: Mapping[str, Any]) -> Call[dict[str, Any]]:
     """`forget` all that a user has, or `move` it (`to`); `dry_run` only says what there is."""
-    return post(f"{verb} what user {uid} has", f"/v1/owners/{uid}/{quote(verb, safe='')}", members, wait=LONG_WORK)
+    return post(f"{verb} what user {uid} has", f"/v1/owners/{uid}/{segment(verb)}", members, wait=LONG_WORK)
 
 
 def dead(verb: str, **filters: object) -> Call[dict[str, Any]]:
@@ -175,7 +175,7 @@ def dead(verb: str, **filters: object) -> Call[dict[str, Any]]:
     `dry_run` only counts; with `limit` at most so many, and `cursor` goes on from there.
     """
     members = {name: value for name, value in filters.items() if value is not None}
-    return post(f"{verb} dead letters", f"/v1/dead/{quote(verb, safe='')}", members, wait=LONG_WORK)
+    return post(f"{verb} dead letters", f"/v1/dead/{segment(verb)}", members, wait=LONG_WORK)
 
 
 # The daemon
@@ -184,7 +184,7 @@ def dead(verb: str, **filters: object) -> Call[dict[str, Any]]:
 def switch(verb: str, kind: str, name: str) -> Call[dict[str, Any]]:
     """`pause` or `resume` one of the `topics` or `destinations`."""
     what = f"{verb} {kind.removesuffix('s')} {name}"
-    return post(what, f"/v1/{quote(kind, safe='')}/{quote(name, safe='')}/{verb}", repeat=Repeat.SAFE)
+    return post(what, f"/v1/{segment(kind)}/{segment(name)}/{verb}", repeat=Repeat.SAFE)
 
 
 def flush() -> Call[dict[str, Any]]:
@@ -193,7 +193,7 @@ def flush() -> Call[dict[str, Any]]:
 
 def acknowledge(reason: str) -> Call[dict[str, Any]]:
     """Say that a degraded reason was seen."""
-    return post(f"acknowledge {reason}", f"/v1/degraded/{quote(reason, safe='')}/ack", repeat=Repeat.SAFE)
+    return post(f"acknowledge {reason}", f"/v1/degraded/{segment(reason)}/ack", repeat=Repeat.SAFE)
 
 
 def backup(name: str) -> Call[dict[str, Any]]:
@@ -231,7 +231,7 @@ def lease(topic: str, *, maximum: int, lease: Duration | None, wait: Duration | 
     return Call(
         purpose=f"lease jobs of {topic}",
         method="POST",
-        target=f"/v1/topics/{quote(topic, safe='')}/lease",
+        target=f"/v1/topics/{segment(topic)}/lease",
         read=leased_jobs,
         body=encode_json(members, "lease"),
         headers=JSON,
@@ -241,7 +241,7 @@ def lease(topic: str, *, maximum: int, lease: Duration | None, wait: Duration | 
 
 def settle(token: str, verb: str, members: Mapping[str, Any] | None = None) -> Call[dict[str, Any]]:
     """`ack`, `nack` or `extend` a lease, or tell the `progress`."""
-    return post(f"{verb} the lease", f"/v1/leases/{quote(token, safe='')}/{verb}", members)
+    return post(f"{verb} the lease", f"/v1/leases/{segment(token)}/{verb}", members)
 
 
 def refusal(error: str, *, retry: bool, delay: Duration | None, interrupted: bool) -> dict[str, Any]:
@@ -272,7 +272,7 @@ def event_headers(last_event_id: str) -> dict[str, str]:
 
 
 def _job(job_id: str, part: str = "") -> str:
-    return f"/v1/jobs/{quote(job_id, safe='')}" + (f"/{part}" if part else "")
+    return f"/v1/jobs/{segment(job_id)}" + (f"/{part}" if part else "")
 
 
 def _act(job_id: str, verb: str, repeat: Repeat, body: bytes = b"{}") -> Call[Job]:
@@ -292,7 +292,7 @@ def _target(path: str, **query: str | float | Duration | None) -> str:
     given = {
         name: duration_text(value) if name == "wait" else value for name, value in query.items() if value is not None
     }
-    return f"{path}?{urlencode(given)}" if given else path
+    return with_query(path, given)
 
 
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any, Literal, TypedDict, Unpack
-from urllib.parse import quote, urlencode
 
 from kurir.client.call import JSON, Answer, Call, Repeat, document_of, get
 from kurir.client.documents import Job
 from kurir.client.submission import NOTHING, Duration, encode_object, members_of, payload_members
+from kurir.client.targets import segment, with_query
 
 _ALL = "/v1/schedules"
 
@@ -83,8 +83,8 @@ def run(name: str, owner: int | None = None) -> Call[Job]:
 
 
 def _target(name: str | None, owner: int | None, part: str = "") -> str:
-    path = _ALL if name is None else f"{_ALL}/{quote(name, safe='')}{part}"
-    return path if owner is None else f"{path}?{urlencode({'owner': owner})}"
+    path = _ALL if name is None else f"{_ALL}/{segment(name)}{part}"
+    return with_query(path, {} if owner is None else {"owner": owner})
 
 
 def _job_of(answer: Answer) -> Job:

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
-from urllib.parse import quote, urlencode
 
 from kurir.client.call import JSON, Call, Repeat, document_of, get
 from kurir.client.submission import encode_json
+from kurir.client.targets import segment, with_query
 
 _ALL = "/v1/secrets"
 
@@ -42,5 +42,5 @@ def remove(name: str, owner: int | None = None) -> Call[None]:
 
 
 def _target(name: str | None, owner: int | None) -> str:
-    path = _ALL if name is None else f"{_ALL}/{quote(name, safe='')}"
-    return path if owner is None else f"{path}?{urlencode({'owner': owner})}"
+    path = _ALL if name is None else f"{_ALL}/{segment(name)}"
+    return with_query(path, {} if owner is None else {"owner": owner})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+import stat
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -63,6 +64,23 @@ def _require_few_copies(folder: Path) -> None:
         )
 
 
+def _require_plain(folder: Path) -> None:
+    """Refuse what is no plain file in the place of one: behind a link lies what is not ours, a pipe is waited for."""
+    for name in (database.FILE, *(f"{database.FILE}-{companion}" for companion in ("wal", "shm", "journal"))):
+        _require(folder / name, stat.S_ISREG, "plain file")
+    _require(folder / bodies.FOLDER, stat.S_ISDIR, "folder")
+
+
+def _require(path: Path, kind: Callable[[int], bool], wanted: str) -> None:
+    try:
+        mode = path.lstat().st_mode
+    except OSError:
+        return  # nothing is there, or it is told of where it is opened
+    if not kind(mode):
+        what = "a symbolic link" if stat.S_ISLNK(mode) else f"no {wanted}"
+        raise StateDirectoryError(f"cannot use {path}: it is {what}; move it away, or put a {wanted} in its place")
+
+
 def _salvage(folder: Path, clock: SystemClock) -> SalvageReport:
     _require_few_copies(folder)
     return salvage(folder, Now(clock.now(), clock.wall()))
@@ -88,6 +106,7 @@ def open_store(folder: Path, clock: SystemClock, *, wal: bool, crash_limit: int)
     A damaged database is set aside and salvaged, once: a fresh one that is damaged too raises StoreCorrupt.
     Raises StateDirectoryError for a database of a newer program, and for one that is damaged time and again.
     """
+    _require_plain(folder)
     bodies.prepare(folder)
     finish_interrupted(folder)
     report = None
