@@ -108,15 +108,13 @@ def test_nothing_of_it_went_to_standard_error_as_well(scene: Scene) -> None:
 
 
 def test_what_the_page_says_to_type_finds_what_it_is_about(scene: Scene) -> None:
-    typed = re.findall(r"^\$ journalctl -u kurird (.*)$", PAGE.read_text(), re.MULTILINE)
-    found = {}
+    typed = re.findall(r"^journalctl -u kurird (.*)$", PAGE.read_text(), re.MULTILINE)
+    assert len(typed) >= 4
     for line in typed:
-        words = line.partition(" | ")[0].replace("0197c2a4-0000-7000-8000-000000000000", scene.delivered.id)
-        found[line] = scene.journal.ask("-t", "kurird", *words.replace("dead", "done").split())
-    assert len(typed) == 5
-    assert all(found.values()), found
-    lines = [json.loads(line) for line in found[typed[-1]]]
-    assert [line["error"] for line in lines if "error" in line] != []
+        words = line.replace("0197c2a4-0000-7000-8000-000000000000", scene.delivered.id).split()
+        found = scene.journal.ask("-t", "kurird", *words)
+        assert found, line
+        assert len(found) < len(scene.journal.ask("-t", "kurird")), f"{line}: it leaves nothing out"
 
 
 # Last: the journal is ended.
