@@ -6,7 +6,7 @@ set -eu
 packages="
 network-manager dnsmasq-base dbus nftables iproute2 python3-dbusmock
 util-linux procps strace
-systemd-container mmdebstrap
+systemd-container mmdebstrap qemu-utils
 xfsprogs e2fsprogs
 influxdb prometheus-pushgateway radicale
 prometheus prometheus-node-exporter logrotate

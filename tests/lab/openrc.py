@@ -39,8 +39,12 @@ class Service:
 
     def daemons(self) -> list[str]:
         """The pids of all daemons in the box."""
-        found = self.box.run("pgrep", "-u", "kurird", check=False)
+        found = self.box.run("pgrep", "-u", "kurird", "-f", "python3 -IS /usr/bin/kurird", check=False)
         return found.stdout.split()
+
+    def locked(self) -> bool:
+        """Whether a daemon holds the lock."""
+        return self.box.run("flock", "-n", _LOCK, "true", check=False).returncode != 0
 
     def kill(self, pid: int) -> None:
         """End a process of the box without a word."""
