@@ -20,14 +20,14 @@ def main() -> None:
         chosen = system(name)
         for architecture in chosen.architectures:
             if options.arch in (None, architecture) or architecture == "all":
-                print(build(Package(chosen, architecture, program, epoch), options.out, options.work, options.cache))
+                print(build(Package(chosen, architecture, program, epoch), options))
 
 
-def build(package: Package, out: Path, work: Path, cache: Path) -> Path:
+def build(package: Package, options: argparse.Namespace) -> Path:
     """Build a package; returns its file."""
-    target = out / package.file_name
-    made = stage(package, work / f"{package.system.name}-{package.architecture}", cache)
-    nfpm.pack(package, made, cache, target)
+    target: Path = options.out / package.file_name
+    made = stage(package, options.work / f"{package.system.name}-{package.architecture}", options.cache)
+    nfpm.pack(package, made, options.cache, target, options.key)
     return target
 
 
@@ -36,6 +36,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--system", action="append", help=f"only for this one; may be repeated ({', '.join(SYSTEMS)})")
     parser.add_argument("--arch", help="only for this architecture, in Debian's words: amd64 or arm64")
     parser.add_argument("--version", help="instead of the program's own, to try an upgrade")
+    parser.add_argument(
+        "--key", type=Path, help="sign packages for Alpine with this RSA key; NAME.rsa for NAME.rsa.pub"
+    )
     parser.add_argument("--out", type=Path, default=ROOT / "build" / "packages", help="where the packages go")
     parser.add_argument("--work", type=Path, default=ROOT / "build" / "packaging", help="where they are laid out")
     parser.add_argument("--cache", type=Path, default=ROOT / "build" / "packaging-cache", help="what was downloaded")

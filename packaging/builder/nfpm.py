@@ -20,10 +20,12 @@ from systems import Package
 LOCK = ROOT / "packaging" / "builder" / "nfpm.lock"
 
 
-def pack(package: Package, made: Stage, cache: Path, target: Path) -> None:
-    """Write a staged package to a file. All that is in it is root's, but for what a group may read."""
+def pack(package: Package, made: Stage, cache: Path, target: Path, key: Path | None = None) -> None:
+    """Write a staged package to a file; an .apk is signed if there is a key. All that is in it is root's."""
     common = {"platform": "linux", "version_schema": "none", "mtime": _time(package.epoch)}
     description = common | _description(package, made) | {"contents": contents(made, package.epoch)}
+    if key is not None and package.system.packager == "apk":
+        description["apk"] |= {"signature": {"key_file": str(key.absolute()), "key_name": key.stem}}
     file = made.root.with_suffix(".json")  # JSON is YAML
     file.write_text(json.dumps(description, indent=1), encoding="utf-8")
     target.parent.mkdir(parents=True, exist_ok=True)

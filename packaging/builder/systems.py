@@ -69,8 +69,8 @@ SYSTEMS = {
             ),
             suffix="~deb12",
         ),
-        # 3.22 and 3.23 have Python 3.12, 3.24 has 3.14: one package serves them, and the byte code is made where it is
-        # installed, as no Alpine says when its Python changes.
+        # 3.23 has Python 3.12, 3.24 has 3.14: one package serves both, and the byte code is made where it is installed,
+        # since the Python there may become another one while the package stays.
         System(
             name="alpine",
             packager="apk",
