@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from support import libraries
 from support.daemon import PATIENCE, Daemon, Ended, MakeDaemon, run_to_end
 from support.process import readable
 from support.server import ThreadedServer
@@ -142,6 +143,24 @@ def test_e15_a_socket_path_that_is_too_long_is_74(make: MakeDaemon) -> None:
 def test_e15_a_metrics_port_that_is_taken_prevents_no_start(make: MakeDaemon, srv: ThreadedServer) -> None:
     with make(settings={"metrics": {"listen": f"127.0.0.1:{srv.port}"}}) as daemon:
         assert [one["reason"] for one in daemon.client.status()["degraded"]] == ["metrics_port"]
+
+
+def test_without_a_library_for_dbus_it_starts_and_names_the_cure(make: MakeDaemon, srv: ThreadedServer) -> None:
+    daemon = make(to=srv.url, settings={"network": {"source": "auto"}, "power": {"source": "auto"}})
+    (daemon.folder / "bus").touch()
+    support = Path(libraries.__file__).parent
+    daemon.environ |= {
+        "DBUS_SYSTEM_BUS_ADDRESS": f"unix:path={daemon.folder}/bus",
+        "PYTHONPATH": f"{support}/without_sdbus:{support}/without_jeepney",
+    }
+    with daemon:
+        daemon.wait_line("the system bus is not heard")
+        (reason,) = daemon.client.status()["degraded"]
+        assert reason["reason"] == "dbus_library"
+        assert "install jeepney" in reason["detail"]
+        assert b'kurir_degraded{reason="dbus_library"} 1.0' in daemon.get("/metrics")
+        assert daemon.client.wait(daemon.client.submit("orders", {"n": 1}).id, 10).delivered
+        assert len([line for line in daemon.lines() if "the system bus is not heard" in line]) == 1
 
 
 def test_s3_a_symlink_in_the_place_of_the_state_folder_is_refused(make: MakeDaemon) -> None:

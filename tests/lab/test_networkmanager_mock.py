@@ -129,3 +129,31 @@ async def test_values_that_a_later_version_invents_are_unknown(tmp_path: Path) -
         assert facts.links == ()
         assert reachability(facts) is Reach.TRY
         await mock.end()
+
+
+async def test_values_of_other_types_than_expected_read_as_nothing_and_end_nothing(tmp_path: Path) -> None:
+    with PrivateBus(tmp_path) as private:
+        private.start_mock("networkmanager")
+        mock = Mock(private.address)
+        await mock.add(NAME, **CHECKED, Metered=("u", 1), PrimaryConnection=("o", "/"))
+        await mock.update(NAME, State=("u", 70), Connectivity=("u", 4))
+        facts = await mock.until(lambda facts: facts.metered is Metered.YES)
+        assert (facts.state, facts.connectivity) == (State.CONNECTED_GLOBAL, Connectivity.FULL)
+        await mock.update(
+            NAME,
+            State=("d", 70.0),
+            Connectivity=("as", ["4"]),
+            Metered=("b", True),
+            PrimaryConnection=("u", 7),
+            ActiveConnections=("as", ["no path", "/x'y", "/"]),
+        )
+        facts = await mock.until(lambda facts: facts.state is State.UNKNOWN)
+        assert (facts.source, facts.metered, facts.connectivity) == (
+            "networkmanager",
+            Metered.UNKNOWN,
+            Connectivity.UNKNOWN,
+        )
+        await mock.update(NAME, State=("u", 20), ConnectivityCheckAvailable=("s", "yes"))
+        facts = await mock.until(lambda facts: facts.state is State.DISCONNECTED)
+        assert facts.connectivity is Connectivity.UNCHECKED
+        await mock.end()

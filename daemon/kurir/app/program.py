@@ -54,6 +54,7 @@ from kurir.system.service_manager import ServiceManager
 from kurir.system.state_folder import StateLock, require_folder
 
 METRICS_PORT = "metrics_port"
+DBUS_LIBRARY = "dbus_library"
 RELOAD = "reload"
 
 
@@ -87,7 +88,11 @@ class Program:
         self._troubles: dict[str, str] = {}
         self._engine: Engine | None = None
         self._outside = Outside(
-            self._clock, lambda: self._engine, network=settings.network.source, power=settings.power.source
+            self._clock,
+            lambda: self._engine,
+            self._bus_unspoken,
+            network=settings.network.source,
+            power=settings.power.source,
         )
         self._figures: Figures | None = None
         self._subscribers: list[Emit] = []
@@ -321,6 +326,10 @@ class Program:
         self._troubles[reason] = detail
         if self._alerts is not None:
             self._alerts.degraded(reason, detail)
+
+    def _bus_unspoken(self, why: str) -> None:
+        self._trouble(DBUS_LIBRARY, why)
+        self._log.warning("the system bus is not heard", error=why)
 
     def _wrong(self) -> list[tuple[str, str]]:
         """What is wrong now besides the store."""

@@ -14,6 +14,8 @@ from kurir.domain.roaming import ModemFacts
 from kurir.services.engine import Engine
 from kurir.system.clock import SystemClock
 from kurir.system.clock_sync import kernel_synchronised
+from kurir.system.dbus.connection import BusMissing, Connection
+from kurir.system.dbus.opening import open_connection
 from kurir.system.dbus.system_bus import SystemBus
 from kurir.system.login1 import Sleep, SleepWatcher
 from kurir.system.modemmanager import ModemWatcher
@@ -30,15 +32,18 @@ class Outside:
         self,
         clock: SystemClock,
         engine: Callable[[], Engine | None],
+        unspoken: Callable[[str], None],
         *,
         network: str,
         power: str,
     ) -> None:
-        """`network` and `power`: who is asked, as it is configured."""
+        """`network` and `power`: who is asked, as it is configured; `unspoken` is told, once, why a bus that there is
+        cannot be spoken to in this process, and what helps."""
         self._clock = clock
         self._engine = engine
+        self._unspoken: Callable[[str], None] | None = unspoken
         source = PowerSource(power)
-        self._bus = SystemBus() if network != "none" or source is not PowerSource.NONE else None
+        self._bus = SystemBus(opener=self._open_bus) if network != "none" or source is not PowerSource.NONE else None
         network_bus = self._bus if network != "none" else None
         self._network = NetworkWatcher(network_bus, KernelNetwork())
         self._modems = ModemWatcher(network_bus) if network_bus is not None else None
@@ -68,6 +73,15 @@ class Outside:
                 group.create_task(SleepWatcher(self._bus).run(self._sleep_changed), name="sleep")
                 if kernel_synchronised() is None:
                     group.create_task(self._ask_timedate(self._bus), name="timedate1")
+
+    async def _open_bus(self, address: str) -> Connection:
+        try:
+            return await open_connection(address)
+        except BusMissing as error:
+            if self._unspoken is not None:  # each watcher comes here
+                self._unspoken(str(error))
+                self._unspoken = None
+            raise
 
     async def _ask_timedate(self, bus: SystemBus) -> None:
         """A sandbox hides the kernel's word on the clock: take that of the time service, at each change of network."""
