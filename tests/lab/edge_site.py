@@ -22,6 +22,7 @@ from typing import IO, Any
 from lab_processes import Program, Received, Receiver, until
 
 from support.daemon import Daemon, merged
+from support.libraries import Library
 from support.nmlab import NetworkLab
 
 INTERNET = "203.0.113"
@@ -222,9 +223,14 @@ def router_of_the_internet(lab: NetworkLab) -> None:
 
 @contextmanager
 def site(
-    lab: NetworkLab, folder: Path, settings: Mapping[str, Any] | None = None, *, mode: str = "bus"
+    lab: NetworkLab,
+    folder: Path,
+    settings: Mapping[str, Any] | None = None,
+    *,
+    mode: str = "bus",
+    library: Library = Library.SDBUS,
 ) -> Iterator[Site]:
-    """Everything started, NetworkManager up, and the daemon idle."""
+    """Everything started, NetworkManager up, and the daemon idle; `library` is what it speaks to the bus through."""
     router_of_the_internet(lab)
     base = {"network": {"source": "auto"}, "destinations": {"api": DESTINATION}}
     with (
@@ -234,7 +240,7 @@ def site(
             folder,
             to=URL,
             settings=merged(base, settings or {}),
-            environ={"DBUS_SYSTEM_BUS_ADDRESS": lab.address},
+            environ=library.environ() | {"DBUS_SYSTEM_BUS_ADDRESS": lab.address},
             command=tuple(lab.in_edge([])),
         ) as daemon,
     ):
@@ -242,6 +248,7 @@ def site(
         built = Site(lab, folder, watch, receiver, daemon)
         try:
             built.knows("online", "try")
+            assert library.speaks_in(daemon.pid)
             yield built
         except BaseException:
             print(daemon.tail(), file=sys.stderr)

@@ -11,6 +11,7 @@ import pytest
 from edge_site import INTERNET, PORT, Site, offline, online, reachable, site
 from lab_processes import cpu_seconds, until
 
+from support.libraries import Library
 from support.nmlab import NetworkLab, missing
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(120)]
@@ -35,9 +36,9 @@ def say(what: str, seconds: float) -> None:
 
 
 def test_a_link_that_was_lost_costs_no_attempt_and_delivery_starts_within_a_second_of_the_signal(
-    tmp_path: Path,
+    tmp_path: Path, library: Library
 ) -> None:
-    with NetworkLab() as lab, site(lab, tmp_path) as here:
+    with NetworkLab() as lab, site(lab, tmp_path, library=library) as here:
         warm(here)
         for round_ in range(3):
             before = time.monotonic()
@@ -134,8 +135,10 @@ def test_a_lan_without_internet_uses_no_attempt_and_its_end_is_heard(tmp_path: P
         assert len({one.key for one in here.receiver.received()}) == 21
 
 
-def test_d2_a_portal_that_networkmanager_sees_gets_nothing_and_its_end_is_heard(tmp_path: Path) -> None:
-    with NetworkLab() as lab, site(lab, tmp_path) as here:
+def test_d2_a_portal_that_networkmanager_sees_gets_nothing_and_its_end_is_heard(
+    tmp_path: Path, library: Library
+) -> None:
+    with NetworkLab() as lab, site(lab, tmp_path, library=library) as here:
         warm(here)
         here.put_portal({f"{INTERNET}.10": 200})
         lab.mode("portal")
@@ -222,8 +225,10 @@ def test_d2_a_portal_is_left_behind_with_its_network(tmp_path: Path) -> None:
         assert len(here.receiver.received()) == 1
 
 
-def test_networkmanager_that_is_killed_stops_nothing_and_is_heard_again_when_it_is_back(tmp_path: Path) -> None:
-    with NetworkLab() as lab, site(lab, tmp_path) as here:
+def test_networkmanager_that_is_killed_stops_nothing_and_is_heard_again_when_it_is_back(
+    tmp_path: Path, library: Library
+) -> None:
+    with NetworkLab() as lab, site(lab, tmp_path, library=library) as here:
         warm(here)
         lab.kill("nm")
         until(lambda: here.daemon.client.status()["network"]["source"] == "none", what="it is gone")
@@ -247,8 +252,10 @@ def test_networkmanager_that_is_killed_stops_nothing_and_is_heard_again_when_it_
         assert here.done(job)["attempts"] == 1
 
 
-def test_a_bus_that_is_killed_stops_nothing_and_is_heard_again_when_it_is_back(tmp_path: Path) -> None:
-    with NetworkLab() as lab, site(lab, tmp_path) as here:
+def test_a_bus_that_is_killed_stops_nothing_and_is_heard_again_when_it_is_back(
+    tmp_path: Path, library: Library
+) -> None:
+    with NetworkLab() as lab, site(lab, tmp_path, library=library) as here:
         warm(here)
         lab.kill("dbus")
         until(lambda: here.daemon.client.status()["network"]["source"] == "none", what="it is gone")

@@ -19,6 +19,7 @@ from edge_site import INTERNET, Site, site
 from lab_processes import until
 
 from support import modemmanager_mock
+from support.libraries import Library
 from support.nmlab import SYSTEM_PYTHON, NetworkLab, missing, missing_mocks
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(180)]
@@ -147,8 +148,10 @@ def test_a_guess_of_networkmanager_counts_as_metered(tmp_path: Path) -> None:
         assert counted(here) == 0
 
 
-def test_no_byte_goes_while_networkmanager_connects_to_a_metered_network_or_begins_anew(tmp_path: Path) -> None:
-    with NetworkLab(metered=True) as lab, site(lab, tmp_path, TOPICS) as here:
+def test_no_byte_goes_while_networkmanager_connects_to_a_metered_network_or_begins_anew(
+    tmp_path: Path, library: Library
+) -> None:
+    with NetworkLab(metered=True) as lab, site(lab, tmp_path, TOPICS, library=library) as here:
         metered(here, True)
         count_bytes(here, "wan0")
         job = here.daemon.client.submit("photos", {"n": 1}).id
