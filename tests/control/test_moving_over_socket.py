@@ -46,20 +46,6 @@ async def root(served: Control) -> AsyncIterator[Caller]:
         yield one
 
 
-@pytest.fixture
-async def owner(served: Control) -> AsyncIterator[User]:
-    user = await User.of(served.path, OWNER)
-    yield user
-    await user.end()
-
-
-@pytest.fixture
-async def other(served: Control) -> AsyncIterator[User]:
-    user = await User.of(served.path, OTHER)
-    yield user
-    await user.end()
-
-
 def job(**members: Any) -> dict[str, Any]:
     """A line as another daemon may have written it."""
     body = b"1"

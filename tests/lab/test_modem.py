@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -15,6 +13,7 @@ from kurir.system.dbus.system_bus import SystemBus
 from kurir.system.modemmanager import ModemWatcher
 from support import modemmanager_mock
 from support.nmlab import SYSTEM_PYTHON, PrivateBus, missing, missing_mocks
+from support.watched import Watched, running
 
 pytestmark = [pytest.mark.lab, pytest.mark.usefixtures("library")]
 
@@ -30,49 +29,21 @@ def start_mock(private: PrivateBus, registration: int = Registration.HOME) -> No
     private.start("mock modemmanager", command)
 
 
-class Watched:
+class Modems(Watched[ModemFacts]):
     """A watcher of modems, and everything that it reported."""
 
     def __init__(self, address: str) -> None:
-        self.bus = SystemBus(address)
-        self.watcher = ModemWatcher(self.bus)
-        self.reports: list[ModemFacts] = []
-        self._changed = asyncio.Event()
-
-    def report(self, facts: ModemFacts) -> None:
-        self.reports.append(facts)
-        self._changed.set()
-
-    async def until(self, condition: Callable[[ModemFacts], object]) -> ModemFacts:
-        try:
-            async with asyncio.timeout(10):
-                while not condition(self.watcher.facts):
-                    self._changed.clear()
-                    await self._changed.wait()
-        except TimeoutError:
-            raise AssertionError(self.reports) from None
-        return self.watcher.facts
+        bus = SystemBus(address)
+        super().__init__(bus, ModemWatcher(bus))
 
     async def registered(self, state: Registration) -> None:
         await self.until(lambda facts: [modem.registration for modem in facts.modems] == [state])
 
 
-@asynccontextmanager
-async def watched(address: str) -> AsyncIterator[Watched]:
-    here = Watched(address)
-    task = asyncio.create_task(here.watcher.run(here.report))
-    try:
-        yield here
-    finally:
-        task.cancel()
-        await asyncio.wait([task])
-        here.bus.close()
-
-
 async def test_a_modem_tells_when_it_begins_to_roam_and_when_it_is_at_home_again(tmp_path: Path) -> None:
     with PrivateBus(tmp_path) as private:
         start_mock(private)
-        async with watched(private.address) as here:
+        async with running(Modems(private.address)) as here:
             await here.registered(Registration.HOME)
             assert here.watcher.facts.modems[0].interfaces == ("wwan0",)
             modemmanager_mock.say(private.address, "Register", Registration.ROAMING)
@@ -84,7 +55,7 @@ async def test_a_modem_tells_when_it_begins_to_roam_and_when_it_is_at_home_again
 async def test_the_signal_of_a_modem_is_not_listened_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with PrivateBus(tmp_path) as private:
         start_mock(private)
-        async with watched(private.address) as here:
+        async with running(Modems(private.address)) as here:
             await here.registered(Registration.HOME)
             heard: list[object] = []
             monkeypatch.setattr("kurir.system.modemmanager.read_modems", lambda *_: heard.append("read"))
@@ -97,7 +68,7 @@ async def test_the_signal_of_a_modem_is_not_listened_to(tmp_path: Path, monkeypa
 async def test_only_the_registration_of_a_modem_is_asked_for_at_the_bus(tmp_path: Path) -> None:
     with PrivateBus(tmp_path) as private:
         start_mock(private)
-        async with watched(private.address) as here:
+        async with running(Modems(private.address)) as here:
             await here.registered(Registration.HOME)
             assert here.bus.connection is not None
             debug = (*BUS[:2], "org.freedesktop.DBus.Debug.Stats")
@@ -109,7 +80,7 @@ async def test_only_the_registration_of_a_modem_is_asked_for_at_the_bus(tmp_path
 
 async def test_modemmanager_that_is_missing_comes_goes_and_comes_back_is_followed(tmp_path: Path) -> None:
     with PrivateBus(tmp_path) as private:
-        async with watched(private.address) as here:
+        async with running(Modems(private.address)) as here:
             await here.until(lambda facts: facts.detail == "ModemManager is not running")
             start_mock(private, Registration.ROAMING)
             await here.registered(Registration.ROAMING)
@@ -122,7 +93,7 @@ async def test_modemmanager_that_is_missing_comes_goes_and_comes_back_is_followe
 async def test_a_modem_that_is_unplugged_is_forgotten(tmp_path: Path) -> None:
     with PrivateBus(tmp_path) as private:
         start_mock(private)
-        async with watched(private.address) as here:
+        async with running(Modems(private.address)) as here:
             await here.registered(Registration.HOME)
             modemmanager_mock.say(private.address, "Unplug")
             await here.until(lambda facts: facts.modems == ())
@@ -133,7 +104,7 @@ async def test_a_modem_that_is_unplugged_is_forgotten(tmp_path: Path) -> None:
 async def test_a_bus_that_dies_makes_it_unknown_and_is_followed_when_it_is_back(tmp_path: Path) -> None:
     with PrivateBus(tmp_path) as private:
         start_mock(private)
-        async with watched(private.address) as here:
+        async with running(Modems(private.address)) as here:
             await here.registered(Registration.HOME)
             private.kill("dbus")
             await here.until(lambda facts: not facts.modems and facts.detail)

@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import subprocess
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
 import pytest
@@ -21,6 +20,7 @@ from support.libraries import Library, connected
 from support.nmlab import SYSTEM_PYTHON, PrivateBus, missing, missing_mocks, until
 from support.process import wakeups
 from support.server import ThreadedServer
+from support.watched import Watched, running
 
 pytestmark = [pytest.mark.lab, pytest.mark.usefixtures("library")]
 
@@ -34,28 +34,14 @@ def possible() -> None:
         pytest.skip(reason)
 
 
-class Watched:
+class Power(Watched[PowerFacts]):
     """A watcher of power, and everything that it reported."""
 
+    watcher: PowerWatcher
+
     def __init__(self, address: str, source: PowerSource, supplies: Path) -> None:
-        self.bus = SystemBus(address)
-        self.watcher = PowerWatcher(source, self.bus, supplies)
-        self.reports: list[PowerFacts] = []
-        self._changed = asyncio.Event()
-
-    def report(self, facts: PowerFacts) -> None:
-        self.reports.append(facts)
-        self._changed.set()
-
-    async def until(self, condition: Callable[[PowerFacts], object]) -> PowerFacts:
-        try:
-            async with asyncio.timeout(10):
-                while not condition(self.watcher.facts):
-                    self._changed.clear()
-                    await self._changed.wait()
-        except TimeoutError:
-            raise AssertionError(self.reports) from None
-        return self.watcher.facts
+        bus = SystemBus(address)
+        super().__init__(bus, PowerWatcher(source, bus, supplies))
 
     async def supply(self, supply: Supply, percent: int | None = None) -> PowerFacts:
         return await self.until(
@@ -81,24 +67,17 @@ class Watched:
         )
 
 
-@asynccontextmanager
-async def watched(
+def watched(
     address: str,
     source: PowerSource = PowerSource.AUTO,
     supplies: Path = Path("/nonexistent"),
     *,
     wanted: bool = True,
-) -> AsyncIterator[Watched]:
-    here = Watched(address, source, supplies)
+) -> AbstractAsyncContextManager[Power]:
+    here = Power(address, source, supplies)
     if wanted:
         here.watcher.want_charge()
-    task = asyncio.create_task(here.watcher.run(here.report))
-    try:
-        yield here
-    finally:
-        task.cancel()
-        await asyncio.wait([task])
-        here.bus.close()
+    return running(here)
 
 
 def battery_of_files(folder: Path, status: str, capacity: int) -> None:
@@ -110,7 +89,7 @@ def battery_of_files(folder: Path, status: str, capacity: int) -> None:
         (battery / name).write_text(f"{value}\n")
 
 
-async def unheard(here: Watched, percents: range, state: int = DISCHARGING) -> None:
+async def unheard(here: Power, percents: range, state: int = DISCHARGING) -> None:
     """Let the charge change and change; fail unless nobody hears of it."""
     for _ in range(4):  # what is left of the start may fall into the first ones
         before = len(here.reports)

@@ -1,4 +1,4 @@
-"""SRV of CASES.md: a scripted HTTP/1.1 server on loopback that misbehaves on demand and keeps what it saw, raw.
+"""SRV: a scripted HTTP/1.1 server on loopback that misbehaves on demand and keeps what it saw, raw.
 
 It reads requests itself, because an HTTP library would hide what a test wants to see (order and spelling of headers,
 the target as sent) and would refuse to do what a broken server does.

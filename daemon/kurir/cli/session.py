@@ -30,6 +30,7 @@ class Session:
 
 
 pass_session = click.make_pass_decorator(Session, ensure=True)
+owner_option = click.option("--owner", type=int, metavar="UID", help="Whose it is (admins).")
 
 
 def _set_json(context: click.Context, _: click.Parameter, value: bool) -> None:

@@ -9,6 +9,10 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 Text = Annotated[str, Meta(max_length=4096)]
 Key = Annotated[str, Meta(max_length=1024)]
+Target = Annotated[str, Meta(max_length=8192)]
+Priority = Annotated[int, Meta(ge=-100, le=100)]
+Attempts = Annotated[int, Meta(ge=1, le=1_000_000)]
+Urgency = Literal["now", "soon", "whenever"]
 
 
 class Unique(Struct, frozen=True, forbid_unknown_fields=True):
@@ -37,25 +41,25 @@ class Submission(Struct, frozen=True, forbid_unknown_fields=True):
     """One job as a program wants it. Durations are strings such as "30s"."""
 
     topic: Key | None = None
-    url: Annotated[str, Meta(max_length=8192)] | None = None
+    url: Target | None = None
     method: Text | None = None
     payload: msgspec.Raw | UnsetType = UNSET
     body_text: str | UnsetType = UNSET
     body_base64: str | UnsetType = UNSET
     content_type: Text | None = None
     headers: dict[str, str] | None = None
-    path: Annotated[str, Meta(max_length=8192)] | None = None
-    query: Annotated[str, Meta(max_length=8192)] | None = None
+    path: Target | None = None
+    query: Target | None = None
     idempotency_key: Key | None = None
-    priority: Annotated[int, Meta(ge=-100, le=100)] | None = None
+    priority: Priority | None = None
     ordering_key: Key | None = None
     unique: Unique | None = None
     delay: Text | None = None
     not_before: Text | None = None
     expires_in: Text | None = None
-    max_attempts: Annotated[int, Meta(ge=1, le=1_000_000)] | None = None
+    max_attempts: Attempts | None = None
     needs: NeedsGiven | None = None
-    urgency: Literal["now", "soon", "whenever"] | None = None
+    urgency: Urgency | None = None
     after: list[Text] | None = None
     unless: Unless | None = None
     correlation_id: Key | None = None
@@ -69,9 +73,9 @@ class Edit(Struct, frozen=True, forbid_unknown_fields=True):
     body_base64: str | UnsetType = UNSET
     content_type: Text | UnsetType = UNSET
     headers: dict[str, str] | UnsetType = UNSET
-    path: Annotated[str, Meta(max_length=8192)] | UnsetType = UNSET
-    query: Annotated[str, Meta(max_length=8192)] | UnsetType = UNSET
-    priority: Annotated[int, Meta(ge=-100, le=100)] | UnsetType = UNSET
+    path: Target | UnsetType = UNSET
+    query: Target | UnsetType = UNSET
+    priority: Priority | UnsetType = UNSET
     delay: Text | UnsetType = UNSET
     expires_in: Text | UnsetType = UNSET
     keep_key: bool = False
@@ -93,14 +97,14 @@ class ScheduleGiven(Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
     body_base64: str | UnsetType = UNSET
     content_type: Text | None = None
     headers: dict[str, str] | None = None
-    path: Annotated[str, Meta(max_length=8192)] | None = None
-    query: Annotated[str, Meta(max_length=8192)] | None = None
-    priority: Annotated[int, Meta(ge=-100, le=100)] | None = None
+    path: Target | None = None
+    query: Target | None = None
+    priority: Priority | None = None
     ordering_key: Key | None = None
     expires_in: Text | None = None
-    max_attempts: Annotated[int, Meta(ge=1, le=1_000_000)] | None = None
+    max_attempts: Attempts | None = None
     needs: NeedsGiven | None = None
-    urgency: Literal["now", "soon", "whenever"] | None = None
+    urgency: Urgency | None = None
     correlation_id: Key | None = None
 
     def job(self, **more: Any) -> Submission:

@@ -7,6 +7,7 @@ with a reason and a cure.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import ClassVar
 
 from kurir.domain.policy import Rate
@@ -15,7 +16,7 @@ from kurir.domain.units import LARGEST, LONGEST, parse_duration, parse_rate, par
 __all__ = ["LARGEST", "LONGEST", "parse_duration", "parse_rate", "parse_size", "shown"]
 
 
-class Quantity:
+class Quantity(ABC):
     """What an operator wrote, checked when it is made. No dataclass: msgspec would read one from a table."""
 
     __slots__ = ("text",)
@@ -26,9 +27,9 @@ class Quantity:
         self.text = text
 
     @staticmethod
+    @abstractmethod
     def check(text: str) -> None:
         """Raises ValueError with reason and cure."""
-        raise NotImplementedError
 
     def __eq__(self, other: object) -> bool:
         return type(other) is type(self) and other.text == self.text

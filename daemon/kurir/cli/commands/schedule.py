@@ -15,7 +15,7 @@ from kurir.cli.human import both, relative
 from kurir.cli.overview import objects
 from kurir.cli.printable import printable
 from kurir.cli.screen import Cell, Column, Styled
-from kurir.cli.session import Session, pass_session, session_options
+from kurir.cli.session import Session, owner_option, pass_session, session_options
 from kurir.client import schedules
 from kurir.client.schedules import ScheduleOptions
 
@@ -26,7 +26,6 @@ _OF_JOBS = (
     "urgency", "correlation_id", "text",
 )  # fmt: skip
 _name = click.argument("name", shell_complete=complete.schedules)
-_owner = click.option("--owner", type=int, metavar="UID", help="Whose it is (admins).")
 
 
 @click.group(invoke_without_command=True, short_help="List, set, remove or run schedules.")
@@ -40,7 +39,7 @@ def schedule(context: click.Context) -> int:
 
 
 @schedule.command("list", short_help="List schedules, those of the configuration first.")
-@_owner
+@owner_option
 @session_options
 @pass_session
 def list_schedules(session: Session, /, *, owner: int | None) -> int:
@@ -50,7 +49,7 @@ def list_schedules(session: Session, /, *, owner: int | None) -> int:
 
 @schedule.command(short_help="Show all about a schedule.")
 @_name
-@_owner
+@owner_option
 @session_options
 @pass_session
 def show(session: Session, /, *, name: str, owner: int | None) -> int:
@@ -103,7 +102,7 @@ def set_schedule(session: Session, /, *, name: str, topic: str, data: str | None
 
 @schedule.command(short_help="Remove a schedule; its jobs stay.")
 @_name
-@_owner
+@owner_option
 @session_options
 @pass_session
 def remove(session: Session, /, *, name: str, owner: int | None) -> int:
@@ -119,7 +118,7 @@ def remove(session: Session, /, *, name: str, owner: int | None) -> int:
 
 @schedule.command(short_help="Submit a job of a schedule now.")
 @_name
-@_owner
+@owner_option
 @session_options
 @pass_session
 def run(session: Session, /, *, name: str, owner: int | None) -> int:

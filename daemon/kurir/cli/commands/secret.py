@@ -10,12 +10,10 @@ from kurir.cli import complete, exits, screen
 from kurir.cli.overview import objects
 from kurir.cli.printable import printable
 from kurir.cli.screen import Cell, Column
-from kurir.cli.session import Session, pass_session, session_options
+from kurir.cli.session import Session, owner_option, pass_session, session_options
 from kurir.client import secrets
 
 MOST = 64 * 1024  # bytes; much more than the daemon takes, so that it is the one to say how much that is
-
-_owner = click.option("--owner", type=int, metavar="UID", help="Whose it is (admins).")
 
 
 @click.group(invoke_without_command=True, short_help="List, set or remove your secrets.")
@@ -33,7 +31,7 @@ def secret(context: click.Context) -> int:
 
 
 @secret.command("list", short_help="List secrets and where they may be sent.")
-@_owner
+@owner_option
 @session_options
 @pass_session
 def list_secrets(session: Session, /, *, owner: int | None) -> int:
@@ -52,7 +50,7 @@ def list_secrets(session: Session, /, *, owner: int | None) -> int:
     metavar="URL",
     help="Where it may be sent, as https://host or https://host:port; again for more.",
 )
-@_owner
+@owner_option
 @session_options
 @pass_session
 def set_secret(
@@ -79,7 +77,7 @@ def set_secret(
 
 @secret.command(short_help="Remove a secret; jobs that refer to it wait.")
 @click.argument("name", shell_complete=complete.secrets)
-@_owner
+@owner_option
 @session_options
 @pass_session
 def remove(session: Session, /, *, name: str, owner: int | None) -> int:
