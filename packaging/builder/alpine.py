@@ -7,6 +7,8 @@ installed by somebody who wants kurird to run.
 from __future__ import annotations
 
 import re
+import shutil
+from pathlib import Path
 from typing import Any
 
 from sources import ROOT
@@ -14,6 +16,10 @@ from systems import Package
 
 FOLDER = ROOT / "packaging" / "alpine"
 EXTRA = ROOT / "packaging" / "builder" / "apk"
+OWN_SCRIPTS = ("pre-install", "pre-upgrade")
+EXTRA_SCRIPTS = ("post-install", "post-upgrade", "pre-deinstall", "post-deinstall")
+# Of cronsim, msgspec and prometheus-client.
+VENDORED_LICENCES = ("Apache-2.0", "BSD-2-Clause", "BSD-3-Clause")
 
 
 def field(name: str) -> str:
@@ -31,12 +37,13 @@ def depends(package: Package) -> list[str]:
     return [entry for entry in field("depends").split() if re.split("[<>=~]", entry)[0] not in brought]
 
 
-def description(package: Package) -> dict[str, Any]:
-    """What nfpm is told of an .apk, but for its content."""
+def description(package: Package, scripts: Path) -> dict[str, Any]:
+    """What nfpm is told of an .apk, but for its content. The scripts are written into a folder."""
     version, _, release = package.version.rpartition("-")
-    own = {name: str(FOLDER / f"kurird.{name}") for name in ("pre-install", "pre-upgrade")}
-    extra = {name: str(EXTRA / name) for name in ("post-install", "post-upgrade", "pre-deinstall", "post-deinstall")}
-    scripts = own | extra
+    for name in OWN_SCRIPTS:
+        shutil.copyfile(FOLDER / f"kurird.{name}", scripts / name)
+    for name in EXTRA_SCRIPTS:
+        shutil.copyfile(EXTRA / name, scripts / name)
     return {
         "name": field("pkgname"),
         "arch": package.architecture,
@@ -44,13 +51,13 @@ def description(package: Package) -> dict[str, Any]:
         "release": release.removeprefix("r"),
         "maintainer": "kurird developers <kurird@packages.invalid>",
         "description": field("pkgdesc"),
-        "license": field("license"),
+        "license": " AND ".join([field("license"), *VENDORED_LICENCES]),
         "depends": depends(package),
         "scripts": {
-            "preinstall": scripts["pre-install"],
-            "postinstall": scripts["post-install"],
-            "preremove": scripts["pre-deinstall"],
-            "postremove": scripts["post-deinstall"],
+            "preinstall": str(scripts / "pre-install"),
+            "postinstall": str(scripts / "post-install"),
+            "preremove": str(scripts / "pre-deinstall"),
+            "postremove": str(scripts / "post-deinstall"),
         },
-        "apk": {"scripts": {"preupgrade": scripts["pre-upgrade"], "postupgrade": scripts["post-upgrade"]}},
+        "apk": {"scripts": {"preupgrade": str(scripts / "pre-upgrade"), "postupgrade": str(scripts / "post-upgrade")}},
     }

@@ -41,11 +41,15 @@ def pack(package: Package, made: Stage, cache: Path, target: Path, key: Path | N
 
 
 def _description(package: Package, made: Stage) -> dict[str, Any]:
-    if package.system.packager == "apk":
-        return alpine.description(package)
     scripts = made.root.with_name(f"{made.root.name}-scripts")
-    scripts.mkdir(exist_ok=True)
-    return debian.description(package, scripts)
+    shutil.rmtree(scripts, ignore_errors=True)
+    scripts.mkdir()
+    describe = alpine.description if package.system.packager == "apk" else debian.description
+    described = describe(package, scripts)
+    for script in scripts.iterdir():  # of these nfpm takes the time from the file
+        os.utime(script, (package.epoch, package.epoch))
+        script.chmod(0o755)
+    return described
 
 
 def contents(made: Stage, epoch: int) -> list[dict[str, Any]]:
