@@ -69,11 +69,11 @@ class Prometheus:
         return found
 
     def scraped(self, job: str = "kurird") -> dict[str, Any]:
-        """The target, once it was scraped again."""
+        """The target, once it was scraped again, and with success."""
 
         def target() -> dict[str, Any] | None:
             found = [one for one in self.api("targets")["activeTargets"] if one["labels"]["job"] == job]
-            return found[0] if found and found[0]["health"] != "unknown" else None
+            return found[0] if found and found[0]["health"] == "up" else None
 
         before = target()
         seen: dict[str, Any] = until(

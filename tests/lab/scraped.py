@@ -135,5 +135,6 @@ def scraped(folder: Path) -> Iterator[Scraped]:
         scraper.scraped()
         _everything_happens(daemon, server.url)
         scraper.scraped()
+        assert daemon.client.submit("orders", 1, wait="10s").delivered  # so that something changes between two scrapes
         scraper.scraped()
         yield Scraped(daemon, server, scraper, listen)

