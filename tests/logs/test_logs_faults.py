@@ -212,6 +212,15 @@ def test_a_terminal_gets_columns_and_anything_else_json() -> None:
     assert "\x1b[2J" not in shown
     assert not shown.startswith("{")
     assert file.lines()[0]["topic"] == "orders"
+    assert "\x1b" in shown
+
+
+def test_columns_that_are_asked_for_elsewhere_have_no_colours_which_a_journal_would_show_as_noise() -> None:
+    file = Memory()
+    configure("info", "console", file).info("it runs", topic="orders")
+    text = file.getvalue().decode()
+    assert "topic=orders" in text
+    assert text.rstrip("\n").isprintable()
 
 
 def test_structlog_is_imported_only_for_a_terminal() -> None:

@@ -19,11 +19,11 @@ def json_line(fields: Fields) -> bytes:
     return _encode(fields) + b"\n"
 
 
-def console() -> Format:
+def console(*, colours: bool) -> Format:
     """structlog's columns. Imported where somebody looks: with what it pulls in it takes 4.6 MiB and 85 ms."""
     from structlog.dev import ConsoleRenderer  # noqa: PLC0415 - see above
 
-    render = ConsoleRenderer(sort_keys=False)
+    render = ConsoleRenderer(sort_keys=False, colors=colours)
 
     def line(fields: Fields) -> bytes:
         return f"{render(None, fields['level'], fields)}\n".encode("utf-8", "backslashreplace")

@@ -128,5 +128,5 @@ def configure(
 
 def _format(name: str, sink: Sink) -> Format:
     if name == "console" or (name == "auto" and sink.terminal):
-        return console()
+        return console(colours=sink.terminal)
     return json_line
