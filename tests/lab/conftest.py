@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from boxes import missing
+from boxes import SUITES, missing
 from installed import Device, device
 
 from support.libraries import Library
@@ -19,7 +19,7 @@ def library(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     return chosen
 
 
-@pytest.fixture(scope="module", params=["debian13"])
+@pytest.fixture(scope="module", params=SUITES)
 def debian(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Device]:
     """A booted Debian with kurird installed from its package; one for all tests of a module."""
     if reason := missing():

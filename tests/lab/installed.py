@@ -51,6 +51,11 @@ def dependencies(deb: Path) -> list[str]:
     return [re.split(r"[\s(:]", name.strip())[0] for name in alternatives if name.strip()]
 
 
+def root(system: str) -> Path:
+    """The tree of a device that could install the package."""
+    return tree(SUITES[system], [*SYSTEM, *dependencies(package(system))])
+
+
 class Device:
     """The box, and what tests do with the service in it."""
 
@@ -162,8 +167,7 @@ def device(system: str, folder: Path, *, network: str | None = None) -> Iterator
     """Boot it, with the package installed, configured and running."""
     deb = package(system)
     folder.chmod(0o755)
-    root = tree(SUITES[system], [*SYSTEM, *dependencies(deb)])
-    with Box(root, binds={folder: SHARED}, network=network) as box:
+    with Box(root(system), binds={folder: SHARED}, network=network) as box:
         made = Device(box, system, deb, folder)
         try:
             made.install(deb)

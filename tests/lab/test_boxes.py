@@ -5,8 +5,9 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
+import installed
 import pytest
-from boxes import SUITES, SYSTEM, Box, kept_tree, missing, tree
+from boxes import Box, kept_tree, missing
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(900)]
 
@@ -19,7 +20,7 @@ def possible() -> None:
 
 @pytest.fixture(scope="module")
 def root() -> Path:
-    return tree(SUITES["debian13"], SYSTEM)
+    return installed.root("debian13")
 
 
 def test_two_boxes_of_one_tree_do_not_see_each_other(root: Path, tmp_path: Path) -> None:

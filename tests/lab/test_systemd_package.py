@@ -74,7 +74,7 @@ def test_a_user_outside_of_the_group_is_told_what_to_do(debian: Device) -> None:
 
 @contextmanager
 def submitting(debian: Device) -> Iterator[list[str]]:
-    """Submit without a pause, as a program would that knows nothing of an upgrade; the ids of what was accepted."""
+    """Submit again and again, as a program does that knows nothing of an upgrade; the ids of what was accepted."""
     accepted: list[str] = []
     over = threading.Event()
     failures: list[BaseException] = []
@@ -87,7 +87,7 @@ def submitting(debian: Device) -> Iterator[list[str]]:
                 except Refused as refusal:
                     if refusal.code != "stopping":  # the daemon ends, and has stored nothing of it
                         raise
-                    over.wait(0.05)
+                over.wait(0.03)
         except BaseException as failure:
             failures.append(failure)
 

@@ -97,6 +97,18 @@ def test_starts_that_fail_are_repeated_until_they_succeed_while_clients_come(deb
     debian.drop_in()
 
 
+def test_s6_it_takes_jobs_without_a_bus_and_a_network_and_hears_both_when_they_come(debian: Device) -> None:
+    bus = ("dbus.socket", "dbus.service")
+    debian.systemctl("stop", "NetworkManager.service", *bus)
+    debian.configure(merged(SETTINGS, {"network": {"source": "auto"}, "power": {"source": "auto"}}))
+    assert debian.delivered(debian.submit("alice"))
+    assert debian.client.status()["network"]["source"] == "none"
+    debian.systemctl("start", *bus)
+    debian.systemctl("start", "NetworkManager.service")
+    until(lambda: debian.client.status()["network"]["source"] == "networkmanager", what="NetworkManager is heard")
+    debian.configure(SETTINGS)
+
+
 def test_what_it_says_of_itself_reaches_systemd(debian: Device) -> None:
     debian.systemctl("log-level", "debug")
     try:
@@ -139,9 +151,11 @@ def test_a_reload_of_a_broken_configuration_fails_and_says_why(debian: Device) -
         refused = debian.box.run("systemctl", "reload", "kurird.service", check=False)
         assert refused.returncode != 0
         assert any("pahts" in line and "path" in line for line in debian.journal("-n", "20"))
+        assert [one["reason"] for one in debian.client.status()["degraded"]] == ["reload"]
         assert debian.main_pid == pid
         assert debian.delivered(debian.submit("alice"))
     debian.systemctl("reload", "kurird.service")
+    assert debian.client.status()["degraded"] == []
 
 
 def test_a_broken_configuration_is_tried_again_until_it_is_mended(debian: Device) -> None:
