@@ -76,6 +76,16 @@ async def test_without_a_socket_the_reason_is_told_and_nothing_is_tried(tmp_path
     await end(waiting)
 
 
+async def test_a_socket_that_cannot_be_looked_at_is_a_reason_and_no_defect(tmp_path: Path) -> None:
+    # As with one in a folder of others, which root, who may run this, would see: its name is longer than any file's.
+    bus, told = SystemBus(f"unix:path={tmp_path}/{'x' * 300}"), list[str]()
+    task = asyncio.create_task(bus.attend(nothing, told.append))
+    await seen(lambda: told)
+    assert told[0].startswith("cannot open the system bus"), told
+    assert not task.done()
+    await end(task)
+
+
 async def test_everybody_who_waits_for_the_bus_is_told_why(tmp_path: Path) -> None:
     bus = SystemBus(f"unix:path={tmp_path}/none")
     heard: list[list[str]] = [[], [], []]

@@ -106,7 +106,7 @@ class SystemBus:
                     if loop.time() - self._since < STABLE_S:  # a bus that takes us and lets us go, again and again
                         await self._pause()
                 path = socket_path(self.address)
-                if path is not None and not path.exists():
+                if path is not None and _missing(path):
                     self._tell(f"there is no system bus at {path}")
                     await self._appears(path)
                     continue
@@ -140,6 +140,17 @@ class SystemBus:
                         self._failures = 0
                         return
                 await asyncio.sleep(wait)
+
+
+def _missing(path: Path) -> bool:
+    """Whether nothing is there. What else keeps us from it (a folder that we may not look into) connecting will tell."""
+    try:
+        path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return True
+    except OSError:
+        return False
+    return False
 
 
 def socket_path(address: str) -> Path | None:
