@@ -65,6 +65,7 @@ _PAGES = {
         "installation.md": "On Debian, Alpine and postmarketOS.",
         "handbook.md": "Limits, disk, backup, what each message means and what to do.",
         "monitoring.md": "Metrics, alerts, logs.",
+        "upgrade.md": "To a newer version, and back.",
         "security.md": "Whom it trusts with what.",
     },
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import inspect
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from kurir import __main__ as daemon
-from kurir import app
+from kurir.app import program
 from kurir.cli.exits import MEANINGS
 from kurir.domain.job import ErrorKind, State
 from kurir.domain.outcome import Hold
@@ -72,7 +73,10 @@ def test_every_kind_of_error_is_explained() -> None:
 
 
 def test_every_degraded_reason_is_explained() -> None:
-    reasons = {app.METRICS_PORT, app.RELOAD, alerts.REASON, salvage.REASON, storage.DISK_FULL, storage.STORE_FAILING}
+    names = re.findall(r"self\._trouble\((\w+),", inspect.getsource(program))
+    assert len(names) > 2  # the search finds them
+    reasons = {getattr(program, name) for name in names}
+    reasons |= {alerts.REASON, salvage.REASON, storage.DISK_FULL, storage.STORE_FAILING}
     assert explained("Degraded reasons") == reasons
 
 
