@@ -143,7 +143,7 @@ class SystemBus:
 
 
 def _missing(path: Path) -> bool:
-    """Whether nothing is there. What else keeps us from it (a folder that we may not look into) connecting will tell."""
+    """Whether nothing is there. Whatever else keeps us from it, such as the mode of a folder, connecting will tell."""
     try:
         path.stat()
     except (FileNotFoundError, NotADirectoryError):
