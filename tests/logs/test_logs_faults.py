@@ -203,6 +203,37 @@ def test_a_closed_pipe_and_a_closed_file_raise_nothing(broken_pipe: Any) -> None
     assert logger.lost == 2
 
 
+def test_a_pipe_that_nobody_reads_costs_lines_and_one_wait_and_goes_on_whole_when_it_is_read_again() -> None:
+    """In a process of its own, whose standard error is the pipe: a write that waits would never end."""
+    program = """
+from kurir.logs import configure
+log = configure("info", "json")
+for number in range(3000):
+    log.info("line", number=number)
+print(log.lost > 1000, flush=True)
+input()
+log.info("read again")
+"""
+    reading, writing = os.pipe()
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=writing, text=True
+    ) as process:
+        os.close(writing)
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stdout.readline() == "True\n"
+        said = os.read(reading, 1 << 20)
+        process.stdin.write("\n")
+        process.stdin.close()
+        with os.fdopen(reading, "rb") as rest:
+            said += rest.read()
+        assert process.wait(20) == 0
+    lines = said.splitlines()
+    *whole, _torn = [line for line in lines if b'"line"' in line]
+    assert [json.loads(line)["number"] for line in whole] == list(range(len(whole)))
+    assert [json.loads(line)["event"] for line in lines[-2:]] == ["lines of the log could not be written", "read again"]
+
+
 def test_a_terminal_gets_columns_and_anything_else_json() -> None:
     terminal, file = Memory(terminal=True), Memory()
     configure("info", "auto", terminal).info("it runs", topic="orders\x1b[2J", n=3)

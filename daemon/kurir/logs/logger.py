@@ -5,7 +5,6 @@ JSON is encoded directly: through structlog's chain of processors a line costs t
 
 from __future__ import annotations
 
-import io
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -15,7 +14,7 @@ from typing import Final
 from kurir.logs.clean import clean, clean_value
 from kurir.logs.formats import Fields, Format, Stamp, console, json_line
 from kurir.logs.journal import journal
-from kurir.logs.sinks import Entry, Sink, Stream, StreamSink
+from kurir.logs.sinks import Entry, Sink, Stream, StreamSink, standard_error
 
 
 class Level(IntEnum):
@@ -122,7 +121,7 @@ def configure(
     """
     sink: Sink | None = journal(environ) if environ and stream is None else None
     if sink is None:
-        sink = StreamSink(stream if stream is not None else io.FileIO(2, "w", closefd=False))
+        sink = StreamSink(stream if stream is not None else standard_error())
     return Logger(Level[level.upper()], _format(format_, sink), sink)
 
 

@@ -3,10 +3,17 @@ never the daemon."""
 
 from __future__ import annotations
 
+import io
+import os
+import select
+import stat
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from kurir.logs.formats import Fields
+
+PATIENCE_MS: Final = 1000
+"""How long whoever reads a pipe may let it stand full before lines are dropped."""
 
 
 class Entry(NamedTuple):
@@ -68,3 +75,31 @@ class StreamSink:
         except (OSError, ValueError):  # full, gone, or closed
             return False
         return True
+
+
+class Pipe:
+    """The writing end of a pipe. A reader that has stopped reading is waited for once, and then not until it reads."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._poll = select.poll()
+        self._poll.register(descriptor, select.POLLOUT)
+        self._patience = PATIENCE_MS
+
+    def write(self, data: bytes, /) -> int | None:
+        """Write what goes in without waiting; None if nothing does."""
+        if not self._poll.poll(self._patience):
+            self._patience = 0
+            return None
+        self._patience = PATIENCE_MS
+        # A pipe that is ready has room for so much (pipe(7)); more would wait for the rest.
+        return os.write(self._descriptor, data[: select.PIPE_BUF])
+
+    def isatty(self) -> bool:
+        return False
+
+
+def standard_error() -> Stream:
+    """What the process was given for its words."""
+    stream = io.FileIO(2, "w", closefd=False)
+    return Pipe(2) if stat.S_ISFIFO(os.fstat(2).st_mode) else stream
