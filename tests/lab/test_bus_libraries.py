@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import time
 from collections.abc import AsyncIterator
@@ -30,9 +31,19 @@ def possible() -> None:
         pytest.skip(reason)
 
 
+async def opened(address: str) -> Connection:
+    """A connection, as soon as the bus listens to its socket."""
+    while True:
+        try:
+            return await open_connection(address)
+        except BusLost:
+            await asyncio.sleep(0.01)
+
+
 @asynccontextmanager
 async def connected(private: PrivateBus, name: str = NAME) -> AsyncIterator[Connection]:
-    connection = await open_connection(private.address)
+    async with asyncio.timeout(20):
+        connection = await opened(private.address)
     try:
         async with asyncio.timeout(20):
             while not await connection.call(*BUS, "NameHasOwner", "s", name):
@@ -214,6 +225,23 @@ async def test_the_end_of_the_bus_is_noticed_at_once_by_who_listens_and_who_asks
         with pytest.raises(BusLost):
             await connection.call(*BUS, "GetId")
         private.kill("mock logind")
+
+
+async def test_what_is_left_of_a_connection_does_not_make_the_next_one_deaf(private: PrivateBus) -> None:
+    left = [await opened(private.address)]
+    private.kill("dbus")
+    await left[0].ended
+    private.stop("mock logind")
+    private.start_bus()
+    private.start_mock("logind")
+    async with connected(private) as connection, met(connection, NAME, lambda: None) as peer:
+        heard: asyncio.Queue[tuple[object, ...]] = asyncio.Queue()
+        async with peer.signals(PREPARE, heard.put_nowait):
+            left.clear()
+            gc.collect()  # it had the descriptor that the new one has now
+            async with asyncio.timeout(10):
+                await emit(connection, "b", ("b", True))
+                assert await heard.get() == (True,)
 
 
 async def test_it_can_be_closed_twice_and_whoever_asks_is_told(private: PrivateBus) -> None:

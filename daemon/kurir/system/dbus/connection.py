@@ -7,6 +7,7 @@ array of bytes `bytes`. Nothing is believed of them: who sent a value may be bro
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
@@ -19,6 +20,8 @@ BUS = (BUS_NAME, "/org/freedesktop/DBus", BUS_NAME)  # the bus itself: service, 
 PROPERTIES = "org.freedesktop.DBus.Properties"
 OBJECT_MANAGER = "org.freedesktop.DBus.ObjectManager"
 GREETING_S = 5.0  # how long somebody who holds the socket of the bus may take to answer as a bus
+
+_PATH = re.compile(r"/(?:[A-Za-z0-9_]+(?:/[A-Za-z0-9_]+)*)?")
 
 
 class BusLost(KuriError):
@@ -44,6 +47,11 @@ class Signal:
     interface: str
     member: str
     first: str | None = None
+
+
+def is_path(value: str) -> bool:
+    """Whether it is the path of an object by its letters. The bus ends a connection that asks for what is none."""
+    return _PATH.fullmatch(value) is not None
 
 
 def property_changes(path: str, interface: str | None = None) -> Signal:

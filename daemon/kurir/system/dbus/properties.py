@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 
-_PATH = re.compile(r"/(?:[A-Za-z0-9_]+(?:/[A-Za-z0-9_]+)*)?")
+from kurir.system.dbus.connection import is_path
 
 
 class Properties:
@@ -57,7 +56,7 @@ class Properties:
 
 def object_path(value: object) -> str:
     """A value as the path of an object; empty if it is none, or the root, which stands for no object."""
-    return value if isinstance(value, str) and value != "/" and _PATH.fullmatch(value) else ""
+    return value if isinstance(value, str) and value != "/" and is_path(value) else ""
 
 
 def pairs(value: object) -> Iterator[tuple[object, object]]:

@@ -27,7 +27,7 @@ from jeepney import (
 from jeepney.auth import BEGIN, AuthenticationError, Authenticator
 from jeepney.bus import get_connectable_addresses
 
-from kurir.system.dbus.connection import BUS, GREETING_S, BusLost, Connection, Heard, Signal, match_rule
+from kurir.system.dbus.connection import BUS, GREETING_S, BusLost, Connection, Heard, Signal, is_path, match_rule
 from kurir.system.dbus.frames import Frames, NotABus
 
 ANSWER_S = 25.0  # as other libraries do
@@ -225,6 +225,8 @@ def _request(
     service: str, path: str, interface: str, method: str, signature: str, arguments: tuple[object, ...]
 ) -> Message:
     """A message that asks. Raises BusLost if there is no such path or name; somebody on the bus may have told it."""
+    if not is_path(path):  # older versions of jeepney do not look
+        raise BusLost(f"cannot be asked: {path!r} is no path")
     try:
         return new_method_call(DBusAddress(path, service, interface), method, signature or None, arguments)
     except UNREADABLE as error:
