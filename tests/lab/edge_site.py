@@ -154,6 +154,15 @@ class Site:
         """Seconds from a signal to what was received; negative when it was received sooner."""
         return received.at - (time.time() - time.monotonic()) - signal
 
+    def repeats(self) -> int:
+        """How often the device's kernel has sent the first packet of a connection again, or wanted to."""
+        lines = subprocess.run(
+            self.lab.in_edge(["cat", "/proc/net/netstat"]), capture_output=True, text=True, check=True
+        ).stdout.splitlines()
+        counts = dict(zip(lines[0].split(), lines[1].split(), strict=True))
+        # The other one counts it while it still waits for the address of the neighbour.
+        return int(counts["TCPSynRetrans"]) + int(counts["TCPSpuriousRtxHostQueues"])
+
     def nft(self, place: str, rules: str) -> str:
         """Run nftables rules where the `edge` or the `router` is."""
         inside = self.lab.in_edge if place == "edge" else self.lab.in_router

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from edge_site import INTERNET, PORT, Site, offline, online, reachable, site
-from lab_processes import cpu_seconds, until
+from lab_processes import Received, cpu_seconds, until
 
 from support.libraries import Library
 from support.nmlab import NetworkLab, missing
@@ -17,6 +17,7 @@ from support.nmlab import NetworkLab, missing
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(120)]
 
 SOON = 1.0  # seconds from the signal to the first byte at the server: a promise
+REPEATED_AFTER = 1.0  # seconds, in Linux
 
 
 @pytest.fixture(autouse=True)
@@ -30,9 +31,14 @@ def warm(here: Site) -> None:
     here.done(here.daemon.client.submit("orders", {"first": True}, wait="10s").id)
 
 
-def say(what: str, seconds: float) -> None:
-    """A figure for whoever reads the report (pytest -rP)."""
-    print(f"{what}: {seconds * 1000:.0f} ms after the signal")
+def soon(here: Site, what: str, first: Received, signal: float, repeats: int) -> None:
+    """The promise is kept; but for the second after which a kernel repeats a first packet that the network has lost.
+
+    `repeats` is what was counted before. A cable that has just been put in may lose it, and no daemon can know.
+    """
+    delay, lost = here.delay(first, signal), here.repeats() - repeats
+    print(f"{what}: {delay * 1000:.0f} ms after the signal, {lost} first packets lost")
+    assert delay <= SOON + (REPEATED_AFTER if lost else 0.0), f"{delay:.2f} s, {lost} first packets lost"
 
 
 def test_a_link_that_was_lost_costs_no_attempt_and_delivery_starts_within_a_second_of_the_signal(
@@ -52,13 +58,13 @@ def test_a_link_that_was_lost_costs_no_attempt_and_delivery_starts_within_a_seco
             time.sleep(2)  # what is measured is that nothing happens
             assert here.packets() == 0
             assert {(job["attempts"], job["unreachable"]) for job in map(here.job, (j.id for j in jobs))} == {(0, 0)}
+            repeats = here.repeats()
             before = time.monotonic()
             count = len(here.receiver.received())
             lab.carrier("up")
             signal = here.watch.first(reachable, since=before)
             first = here.receiver.wait(count + 1)[count]
-            say(f"link up, round {round_}", here.delay(first, signal))
-            assert here.delay(first, signal) <= SOON
+            soon(here, f"link up, round {round_}", first, signal, repeats)
             for job in jobs:
                 assert here.done(job.id)["attempts"] == 1
         assert len({one.key for one in here.receiver.received()}) == len(here.receiver.received()) == 16
@@ -71,12 +77,12 @@ def test_a_daemon_that_starts_offline_sends_within_a_second_of_the_signal(tmp_pa
         here.daemon.restart()
         here.knows("offline")
         job = here.daemon.client.submit("orders", {"n": 1})
+        repeats = here.repeats()
         before = time.monotonic()
         lab.plug()
         signal = here.watch.first(reachable, since=before)
         first = here.receiver.wait(1)[0]
-        say("first job of a cold daemon", here.delay(first, signal))
-        assert here.delay(first, signal) <= SOON
+        soon(here, "first job of a cold daemon", first, signal, repeats)
         assert here.done(job.id)["attempts"] == 1
 
 
@@ -93,12 +99,12 @@ def test_at_networkmanagers_defaults_delivery_starts_within_a_second_of_the_sign
         time.sleep(1.5)  # what is measured is that nothing happens
         assert here.packets() == 0
         assert here.job(job.id)["attempts"] == here.job(job.id)["unreachable"] == 0
+        repeats = here.repeats()
         before = time.monotonic()
         lab.carrier("up")
         signal = here.watch.first(reachable, since=before)
         first = here.receiver.wait(2)[1]
-        say("link up at the defaults", here.delay(first, signal))
-        assert here.delay(first, signal) <= SOON
+        soon(here, "link up at the defaults", first, signal, repeats)
         assert here.done(job.id)["attempts"] == 1
 
 
@@ -123,13 +129,13 @@ def test_a_lan_without_internet_uses_no_attempt_and_its_end_is_heard(tmp_path: P
         assert tries <= 10, "a breaker is to open"
         here.swallow_nothing()
         lab.start_check_server()
+        repeats = here.repeats()
         before = time.monotonic()
         for _ in range(3):  # the first may only have joined a check that began before the server was there
             lab.nmcli("networking", "connectivity", "check")
         signal = here.watch.first(online, since=before)
         first = here.receiver.wait(2)[1]
-        say("Internet behind the LAN", here.delay(first, signal))
-        assert here.delay(first, signal) <= SOON
+        soon(here, "Internet behind the LAN", first, signal, repeats)
         for job in jobs:
             assert here.done(job.id)["charged"] <= 1
         assert len({one.key for one in here.receiver.received()}) == 21
@@ -154,12 +160,12 @@ def test_d2_a_portal_that_networkmanager_sees_gets_nothing_and_its_end_is_heard(
         assert here.job(job.id)["attempts"] == 0
         here.remove_portal()
         lab.mode("full")
+        repeats = here.repeats()
         before = time.monotonic()
         lab.nmcli("networking", "connectivity", "check")
         signal = here.watch.first(online, since=before)
         first = here.receiver.wait(2)[1]
-        say("behind the portal", here.delay(first, signal))
-        assert here.delay(first, signal) <= SOON
+        soon(here, "behind the portal", first, signal, repeats)
         assert here.done(job.id)["attempts"] == 1
         assert here.portal_answers() == []
 
@@ -243,12 +249,12 @@ def test_networkmanager_that_is_killed_stops_nothing_and_is_heard_again_when_it_
         job = here.daemon.client.submit("orders", {"n": 2}).id
         time.sleep(1)  # what is measured is that nothing happens
         assert here.packets() == 0
+        repeats = here.repeats()
         before = time.monotonic()
         lab.carrier("up")
         signal = here.watch.first(reachable, since=before)
         first = here.receiver.wait(3)[2]
-        say("link up after a restart of NetworkManager", here.delay(first, signal))
-        assert here.delay(first, signal) <= SOON
+        soon(here, "link up after a restart of NetworkManager", first, signal, repeats)
         assert here.done(job)["attempts"] == 1
 
 
@@ -269,12 +275,12 @@ def test_a_bus_that_is_killed_stops_nothing_and_is_heard_again_when_it_is_back(
         here.knows("offline")
         here.watch.first(offline, since=before)
         job = here.daemon.client.submit("orders", {"n": 2}).id
+        repeats = here.repeats()
         before = time.monotonic()
         lab.carrier("up")
         signal = here.watch.first(reachable, since=before)
         first = here.receiver.wait(3)[2]
-        say("link up after the bus came back", here.delay(first, signal))
-        assert here.delay(first, signal) <= SOON
+        soon(here, "link up after the bus came back", first, signal, repeats)
         assert here.done(job)["attempts"] == 1
 
 
