@@ -11,7 +11,18 @@ import pytest
 from cli.command import environment, kurirctl, kurirctl_on_terminal
 from kurir.cli.root import COMMANDS
 
-HEAVY = ("aiohttp", "asyncio", "rich", "msgspec", "structlog", "prometheus_client", "sdbus", "yarl", "multidict")
+HEAVY = (
+    "aiohttp",
+    "asyncio",
+    "rich",
+    "msgspec",
+    "structlog",
+    "prometheus_client",
+    "sdbus",
+    "jeepney",
+    "yarl",
+    "multidict",
+)
 
 
 @pytest.mark.parametrize("name", COMMANDS)
