@@ -20,17 +20,18 @@ _INSTALL = "apt-get install "
 
 @dataclass(frozen=True)
 class Reader:
-    """Types what is meant for such a system. `places`: see support.pages; `without`: a program that cannot be had."""
+    """Types what is meant for such a system. `places`: see support.pages; `without`: blocks that hold
+    one of these words are left out."""
 
     box: Box
     places: tuple[str, ...]
     shell: str = "bash -euo pipefail -c"
-    without: str | None = None
+    without: tuple[str, ...] = ()
 
     def follow(self, page: str) -> None:
         """Type a page, and compare what it prints with what the page shows."""
         for block in typed(page, self.places):
-            if self.without is None or self.without not in block.text:
+            if not any(word in block.text for word in self.without):
                 self.type(block)
 
     def type(self, block: Block) -> None:

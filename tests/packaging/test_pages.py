@@ -101,7 +101,8 @@ def test_every_link_of_a_page_leads_somewhere(page: Path) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_every_source_file_that_a_page_names_is_there(page: Path) -> None:
-    sources = [f"/{file.relative_to(ROOT)}" for file in (ROOT / "daemon").rglob("*.py")]
+    folders = [ROOT / name for name in ("daemon", "packaging", "tests")]
+    sources = [f"/{file.relative_to(ROOT)}" for folder in folders for file in folder.rglob("*.py")]
     named = re.findall(r"`([\w/]+\.py)`", page.read_text(encoding="utf-8"))
     assert not [name for name in named if not any(source.endswith(f"/{name}") for source in sources)]
 
