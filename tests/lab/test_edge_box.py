@@ -15,6 +15,7 @@ from edge_site import SERVER, URL, Site, offline, reachable, router_of_the_inter
 from installed import SETTINGS, Device, device
 from lab_processes import Receiver, until
 
+from kurir.system.networkmanager_facts import NAME, ROOT
 from support.daemon import merged
 from support.nmlab import NetworkLab, missing
 
@@ -24,6 +25,8 @@ EDGE_SETTINGS = {
     "network": {"source": "auto", "reconnect_spread": "0s"},
     "destinations": {"api": {"url": URL, "connect_timeout": "2s", "idle_timeout": "2s"}},
 }
+
+PORTAL, FULL = "u 2", "u 4"  # NetworkManager's words
 
 
 class Surroundings(NetworkLab):
@@ -59,6 +62,12 @@ def edge(system: str, folder: Path, *, as_installed: bool) -> Iterator[tuple[Sit
                 here.close()
 
 
+def check(phone: Device) -> str:
+    """What NetworkManager finds when the daemon's user asks it to look."""
+    call = ("busctl", "--system", "call", NAME, ROOT, NAME, "CheckConnectivity")
+    return phone.box.says(*call, user="kurird")
+
+
 @pytest.fixture(params=SUITES)
 def system(request: pytest.FixtureRequest) -> str:
     if reason := missing() or missing_box():
@@ -73,6 +82,7 @@ def test_jobs_wait_offline_and_behind_the_portal_and_go_when_the_network_is_real
     with edge(system, tmp_path, as_installed=as_installed) as (here, phone):
         assert phone.client.status()["network"]["source"] == "networkmanager"
         here.done(phone.submit("alice"))
+        assert check(phone) == FULL
 
         here.lab.carrier("down")
         here.watch.first(offline)
@@ -87,6 +97,7 @@ def test_jobs_wait_offline_and_behind_the_portal_and_go_when_the_network_is_real
         here.lab.mode("portal")
         if not as_installed:
             here.knows("portal")
+            assert check(phone) == PORTAL
         job = phone.submit("alice")
         until(lambda: "portal" in str(phone.client.why(job)["blocked_by"]), what="the portal is noticed")
         # A connection of before may have carried one request, which the portal resets.
