@@ -243,3 +243,22 @@ async def test_a_cancelled_attempt_tells_what_had_moved_and_the_kernel_sends_not
         go_on.set()
         await ended.wait()
     assert got <= moved.sent + 65_536, "what was in the kernel's queue was sent all the same"
+
+
+async def test_e10_framing_without_end_after_the_status_line_is_broken_off_and_the_status_counts() -> None:
+    sent = 0
+
+    async def endless(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal sent
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 503 Down\r\nRetry-After: 7\r\nTransfer-Encoding: chunked\r\n\r\n1;")
+        while sent < 200_000_000:
+            writer.write(b"a" * 65_536)
+            await writer.drain()
+            sent += 65_536
+
+    async with raw_server(endless) as http:
+        reply = await http.send(timeouts=Timeouts(connect=1_000, idle=400, response=400))
+    assert (reply.status, dict(reply.headers)["Retry-After"]) == (503, "7")
+    assert not reply.body_complete
+    assert sent < 200_000_000

@@ -163,7 +163,7 @@ class Program:
                     await self._live(engine)
                     break
                 except* StoreCorrupt as faults:
-                    self._log.error("the database is damaged; it is set aside", error=str(faults.exceptions[0]))
+                    self._log.error("the database is damaged; it is set aside", error=str(_first(faults)))
                 stage.server.serve(None)
                 await self._end(engine)
                 spent = engine.budgets.written()  # what was saved of it may be a minute old, or damaged
@@ -369,3 +369,10 @@ class Program:
 
     def _defect(self, where: str, fault: Exception) -> None:
         self._log.error("a request failed because of a defect of kurird", where=where, error=repr(fault))
+
+
+def _first(fault: BaseException) -> BaseException:
+    """What was raised, out of the groups that it came through."""
+    while isinstance(fault, BaseExceptionGroup):
+        fault = fault.exceptions[0]
+    return fault

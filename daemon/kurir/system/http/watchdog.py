@@ -24,6 +24,8 @@ _OUTQ = termios.TIOCOUTQ  # SIOCOUTQ has the same number on every architecture
 _LONGEST_TICK = 1.0
 _SHORTEST_TICK = 0.02
 _MAX_HEAD = 256 * 1024  # received before a status line; interim responses included
+_MOST_FRAMING = 8  # bytes of a reply for each one of its body that is kept; a chunk of one byte takes six
+_BESIDES = 1024 * 1024  # and so many more: the head, what is read ahead or thrown away
 
 
 class Connection(Protocol):
@@ -131,6 +133,9 @@ class Attempt:
         if self.replied:
             if now - self.moved >= self.idle:
                 self.expire("the response stalled")
+            elif self.received() > _MAX_HEAD + _BESIDES + _MOST_FRAMING * self.keep:
+                # Not its body, of which no more than that is read: something that moves and never ends.
+                self.expire("the response does not end", Fault.PROTOCOL)
         elif self.received() > _MAX_HEAD:
             self.expire("the head of the response does not end", Fault.PROTOCOL)
         elif self.body_done and self.pending == 0:
