@@ -100,4 +100,5 @@ def check_method(method: str, field: str = "method") -> str:
 
 def _check_surrogates(text: str, field: str) -> None:
     if _SURROGATE.search(text):
-        raise Refused("invalid", "half of a surrogate pair is not a character", field=field)
+        detail = "holds what is no text: bytes that are not UTF-8, or half of a surrogate pair"
+        raise Refused("invalid", detail, field=field)
