@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
 import pytest
+from alpine import alpine_tree
 from boxes import SUITES, SYSTEM, Box, missing, tree
 from packaging.requirements import Requirement
 
@@ -247,3 +248,20 @@ def _system(box: Box) -> str:
     return {"bookworm": "debian12", "trixie": "debian13"}[
         box.says("sh", "-c", ". /etc/os-release; echo $VERSION_CODENAME")
     ]
+
+
+# Signed
+
+
+def test_a_package_that_was_signed_is_accepted_by_apk_for_its_key_alone(tmp_path: Path) -> None:
+    if why := missing():
+        pytest.skip(why)
+    key = tmp_path / "kurird.rsa"
+    subprocess.run(["openssl", "genrsa", "-out", str(key), "2048"], check=True, capture_output=True)
+    public = subprocess.run(["openssl", "rsa", "-in", str(key), "-pubout"], check=True, capture_output=True, text=True)
+    signed = build(tmp_path / "signed", "alpine", key=key)
+    with Box(alpine_tree(), read_only={signed.parent: "/package"}) as box:
+        verify = ("apk", "verify", f"/package/{signed.name}")
+        assert box.run(*verify, check=False).returncode != 0
+        box.write("/etc/apk/keys/kurird.rsa.pub", public.stdout)
+        box.run(*verify)

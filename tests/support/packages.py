@@ -40,6 +40,7 @@ def build(
     arch: Architecture = "amd64",
     *,
     version: str | None = None,
+    key: Path | None = None,
     checkout: Path = ROOT,
     environ: Mapping[str, str] | None = None,
 ) -> Path:
@@ -47,6 +48,7 @@ def build(
     command = [sys.executable, str(checkout / "packaging" / "builder"), "--system", system, "--arch", arch]
     command += ["--out", str(out), f"--cache={ROOT / 'build' / 'packaging-cache'}"]
     command += [f"--version={version}"] if version else []
+    command += [f"--key={key}"] if key else []
     done = subprocess.run(
         command, capture_output=True, text=True, check=False, env={**os.environ, **(environ or {})}, timeout=600
     )
