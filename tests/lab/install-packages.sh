@@ -10,7 +10,7 @@ systemd-container mmdebstrap qemu-utils
 xfsprogs e2fsprogs
 influxdb prometheus-pushgateway radicale
 prometheus prometheus-node-exporter logrotate
-lintian
+lintian openssl
 fish zsh mandoc groff man-db
 "
 
