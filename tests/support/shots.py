@@ -14,9 +14,9 @@ from pathlib import Path
 from cli.command import OnTerminal, kurirctl_on_terminal
 from kurir.client import Client
 from support.daemon import Daemon
+from support.pages import README, VARIABLE
 from support.server import Hang, Reply, Request, ThreadedServer
 
-README = Path(__file__).resolve().parents[2] / "README.md"
 SHOTS = re.compile(r"(?<=<!-- shots: begin -->\n).*?(?=<!-- shots: end -->)", re.DOTALL)
 ROWS = 24
 _SETTINGS = {
@@ -29,14 +29,7 @@ _SETTINGS = {
     },
 }
 _STYLES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
-_VARIABLE = (
-    (re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}"), "ID"),
-    (re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d [+-]\d{4}|\d\d:\d\d:\d\d"), "TIME"),
-    (re.compile(r"\bnow\b|(?:in )?\d+ (?:s|min)\b(?: ago)?"), "WHEN"),
-    (re.compile(r"\d+(?:\.\d+)? [KMGT]iB"), "SIZE"),
-    (re.compile(r"\d+(?:\.\d+)*"), "N"),
-    (re.compile(r"\s+"), " "),
-)
+_VARIABLE = (*VARIABLE, (re.compile(r"\d+(?:\.\d+)*"), "N"), (re.compile(r"\s+"), " "))
 
 
 def shots() -> str:
