@@ -80,6 +80,7 @@ lab: setup lab-packages ## the tests that need root and system packages: real Ne
 	$(PYTEST) -m lab $(TESTS)
 
 lab-full: setup lab-packages ## the slow ones: virtual machine, musl build, emulation
+	sh tests/lab/install-packages.sh full
 	$(PYTEST) -m lab_full $(TESTS)
 
 packages: setup ## make the packages for Debian and Alpine in build/packages (PACKAGES="--system debian13" makes one)

@@ -13,6 +13,8 @@ prometheus prometheus-node-exporter logrotate
 lintian openssl
 fish zsh mandoc groff man-db
 "
+# Large, and for the slow tests alone.
+[ "${1:-}" != full ] || packages="$packages qemu-user-static"
 
 missing=""
 for package in $packages; do

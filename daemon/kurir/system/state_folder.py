@@ -91,8 +91,7 @@ class StateLock:
                 _take(fd, path)
                 # Between opening and locking somebody may have removed the file: then this locks nothing.
                 if _same(fd, path):
-                    os.ftruncate(fd, 0)
-                    os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
+                    _sign(fd)
                     return cls(fd)
             except BaseException:
                 os.close(fd)
@@ -117,6 +116,17 @@ def _open_lock(path: Path) -> int:
         os.close(fd)
         raise StateDirectoryError(f"cannot use the lock {path}: it is not a plain file of our own")
     return fd
+
+
+def _sign(fd: int) -> None:
+    """Write who holds the lock. It holds without that too: on a full disk what waits is to be delivered."""
+    text = f"{os.getpid()}\n".encode()
+    try:
+        os.pwrite(fd, text, 0)
+        os.ftruncate(fd, len(text))
+    except OSError:
+        with suppress(OSError):
+            os.ftruncate(fd, 0)  # rather nobody than somebody else
 
 
 def _take(fd: int, path: Path) -> None:
