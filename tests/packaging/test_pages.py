@@ -30,8 +30,9 @@ def running() -> Iterator[demo.Demo]:
 @pytest.mark.parametrize("block", RUN, ids=str)
 def test_what_a_page_says_to_type_works_beside_the_demo(block: Block, running: demo.Demo) -> None:
     program = [sys.executable, "-c"] if block.language == "python" else ["bash", "-euo", "pipefail", "-c"]
+    text = block.text.replace(".venv/bin/", f"{Path(sys.executable).parent}/")  # wherever the tests have theirs
     ended = subprocess.run(
-        [*program, block.text],
+        [*program, text],
         cwd=ROOT,
         env=running.environment,
         capture_output=True,
