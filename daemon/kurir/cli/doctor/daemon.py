@@ -17,7 +17,10 @@ DAEMON, VERSIONS, DEGRADED, DESTINATIONS, JOBS = "daemon", "versions", "degraded
 
 # By the reason that the daemon reports.
 _CURES: Mapping[str, str] = {
-    "dbus_library": "install jeepney (Debian: python3-jeepney, Alpine: py3-jeepney); then restart kurird",
+    "dbus_library": (
+        "install jeepney (Debian: python3-jeepney, Alpine: py3-jeepney), or set network.source and "
+        "power.source to none; then {restart}"
+    ),
     "disk_full": "free some space where the state lies",
     "metrics_port": "set metrics.listen to a free port, or to nothing; then {restart}",
     "reload": "mend the configuration (kurird --check), then {reload}",

@@ -11,7 +11,10 @@ from importlib import import_module
 from kurir.system.dbus.connection import BusMissing, Connection, Opener
 
 WAYS = ("through_sdbus", "through_jeepney")
-CURE = "install jeepney (Debian: python3-jeepney, Alpine: py3-jeepney) and restart kurird"
+CURE = (
+    "install jeepney (Debian: python3-jeepney, Alpine: py3-jeepney), or set network.source and power.source to none; "
+    "then restart kurird"
+)
 
 
 async def open_connection(address: str) -> Connection:
