@@ -6,6 +6,7 @@ It is not Alpine's own Python: version and options differ.
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -15,6 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from alpine import alpine_tree
+from apks import make, needed
 from boxes import kept_tree, mirror
 from disks import run
 
@@ -104,3 +106,19 @@ def _entry(name: str) -> str:
     found = re.search(rf"^({re.escape(name)}==\S+).*\n((?:    --hash=\S+ ?\\?\n)+)", LOCK.read_text(), re.MULTILINE)
     assert found, f"{LOCK.name} has no {name}"
     return f"{found[1]} \\\n{found[2]}"
+
+
+def stand_ins(apk: Path, folder: Path) -> Iterator[Path]:
+    """A package, made in the folder, in place of each that this one needs and the tree has not."""
+    present = (alpine_tree() / "lib/apk/db/installed").read_text().splitlines()
+    for name, version in needed(apk).items():
+        files: dict[str, Path] = {}
+        if name == "python3":
+            version, files = "3.13", {"/usr": musl_python() / "usr"}
+        elif name in PROVIDED:
+            content = folder / name
+            for distribution in PROVIDED[name]:
+                shutil.copytree(musl_wheels() / distribution, content, dirs_exist_ok=True)
+            files = {SITE_PACKAGES: content}
+        if f"P:{name}" not in present:
+            yield make(folder, name, version, files)

@@ -170,7 +170,7 @@ def test_its_daemon_is_told_to_reload_and_a_faulty_configuration_is_refused(serv
     service.rc("start")
 
 
-def test_a_killed_daemon_comes_back_after_a_delay_that_grows(service: Service) -> None:
+def test_s4_a_killed_daemon_comes_back_after_a_delay_that_grows(service: Service) -> None:
     service.box.write("/etc/conf.d/kurird", 'KURIRD_RESPAWN_DELAY="1"\n')
     service.rc("restart")
     options = service.box.path(f"/proc/{service.supervisor}/cmdline").read_text().split("\0")
@@ -186,7 +186,7 @@ def test_a_killed_daemon_comes_back_after_a_delay_that_grows(service: Service) -
     assert service.status() == STARTED
 
 
-def test_a_daemon_that_outlived_its_supervisor_is_ended_by_stop(service: Service) -> None:
+def test_s4_a_daemon_that_outlived_its_supervisor_is_ended_by_stop(service: Service) -> None:
     orphan = running_daemon(service)
     service.kill(service.supervisor)
     assert service.status() == UNSUPERVISED

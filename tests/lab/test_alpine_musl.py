@@ -16,12 +16,11 @@ from typing import Any
 
 import pytest
 from alpine import alpine_tree, missing_alpine
-from apks import make, needed
 from boxes import Box, kept_tree
 from disks import run
 from edge_site import INTERNET, PORT, URL
 from lab_processes import Receiver, until
-from musl_python import PROVIDED, SITE_PACKAGES, musl_python, musl_wheels
+from musl_python import musl_python, stand_ins
 from openrc import STARTED, STOPPED, Service
 
 from kurir.client import Client
@@ -62,22 +61,6 @@ def installed(apk: Path, folder: Path) -> Path:
         run("chroot", root, "adduser", "-D", "stranger")
 
     return kept_tree("alpine-kurird", {"package": content, "python": musl_python().name, "recipe": 2}, build)
-
-
-def stand_ins(apk: Path, folder: Path) -> Iterator[Path]:
-    """A package for each that the package needs."""
-    present = (alpine_tree() / "lib/apk/db/installed").read_text().splitlines()
-    for name, version in needed(apk).items():
-        files: dict[str, Path] = {}
-        if name == "python3":
-            version, files = "3.13", {"/usr": musl_python() / "usr"}
-        elif name in PROVIDED:
-            content = folder / name
-            for distribution in PROVIDED[name]:
-                shutil.copytree(musl_wheels() / distribution, content, dirs_exist_ok=True)
-            files = {SITE_PACKAGES: content}
-        if f"P:{name}" not in present:
-            yield make(folder, name, version, files)
 
 
 @pytest.fixture(scope="module")
@@ -171,7 +154,7 @@ def test_it_hears_networkmanager(client: Client, lab: NetworkLab, receiver: Rece
     until(lambda: network(client)["reach"] == "online", what=f"online; {network(client)}")
 
 
-def test_it_comes_back_with_its_jobs_when_it_is_killed(
+def test_s4_it_comes_back_with_its_jobs_when_it_is_killed(
     service: Service, client: Client, lab: NetworkLab, receiver: Receiver
 ) -> None:
     before = len(receiver.received())

@@ -15,9 +15,8 @@ from alpine import alpine_tree, missing_alpine
 from apks import needed
 from boxes import Box, kept_tree
 from disks import run
-from musl_python import musl_python, musl_wheels
+from musl_python import musl_python, musl_wheels, stand_ins
 from reader import PERSON, Reader
-from test_alpine_musl import stand_ins
 
 from support.packages import package
 

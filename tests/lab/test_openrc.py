@@ -132,7 +132,7 @@ def test_a_member_of_the_group_delivers_a_job_and_a_stranger_is_told_why_not(
     assert "group" in refused.stderr
 
 
-def test_it_comes_back_however_often_it_is_killed(service: Service, client: Client, receiver: Receiver) -> None:
+def test_s4_it_comes_back_however_often_it_is_killed(service: Service, client: Client, receiver: Receiver) -> None:
     # OpenRC itself would give up after ten.
     before = len(receiver.received())
     for number in range(11):
@@ -146,7 +146,7 @@ def test_it_comes_back_however_often_it_is_killed(service: Service, client: Clie
     assert service.status() == STARTED
 
 
-def test_a_daemon_that_outlived_its_supervisor_is_ended_by_stop(service: Service, client: Client) -> None:
+def test_s4_a_daemon_that_outlived_its_supervisor_is_ended_by_stop(service: Service, client: Client) -> None:
     orphan = service.daemon
     service.kill(service.supervisor)
     assert service.status() == UNSUPERVISED
@@ -163,7 +163,7 @@ def test_a_daemon_that_outlived_its_supervisor_is_ended_by_stop(service: Service
     delivered(client, "orders", "with one again")
 
 
-def test_a_start_beside_a_daemon_that_nobody_supervises_is_refused_with_the_cure(service: Service) -> None:
+def test_s4_a_start_beside_a_daemon_that_nobody_supervises_is_refused_with_the_cure(service: Service) -> None:
     orphan = service.daemon
     service.kill(service.supervisor)
     service.rc("zap")
@@ -177,7 +177,7 @@ def test_a_start_beside_a_daemon_that_nobody_supervises_is_refused_with_the_cure
     service.served()
 
 
-def test_starts_and_stops_in_turn_never_leave_two(service: Service) -> None:
+def test_s4_starts_and_stops_in_turn_never_leave_two(service: Service) -> None:
     for _ in range(3):
         service.rc("stop")
         assert service.daemons() == []
