@@ -152,6 +152,42 @@ def test_everything_that_is_not_delivered_goes_to_another_daemon_as_it_is(
         assert new.client.wait(retried.id, 20).delivered
 
 
+def test_secrets_and_schedules_stay_and_a_job_that_names_a_secret_comes_in_once_its_owner_has_it_there(
+    make: MakeDaemon, tmp_path: Path
+) -> None:
+    file = tmp_path / "queue.ndjson"
+    secret = ("secret", "set", "token", "--origin", "https://192.0.2.1")
+    with make(to=NOWHERE, settings=SETTINGS) as old:
+        assert kurirctl(old.socket, *secret, stdin=b"very-secret-value").code == 0
+        assert kurirctl(old.socket, "schedule", "set", "beat", "orders", "1", "--every", "12h").code == 0
+        named = old.client.post("https://192.0.2.1/x", b"1", headers={"Authorization": "Bearer {secret:token}"})
+        plain = old.client.submit("orders", 1)
+        exported(old, file)
+    text = file.read_text()
+    assert "{secret:token}" in text
+    assert "very-secret-value" not in text
+    assert "beat" not in text
+    with make(to=NOWHERE, settings=SETTINGS) as new:
+        ended = kurirctl(new.socket, "import", str(file))
+        assert (ended.code, ended.out) == (65, "1 imported, 1 refused\n")
+        assert "token (kurirctl secret set)" in ended.err
+        assert new.client.get(plain.id).state in ("pending", "leased")
+        assert kurirctl(new.socket, *secret, stdin=b"another-value").code == 0
+        assert summary(new, file) == "1 imported, 1 known already"
+        assert new.client.get(named.id).state in ("pending", "leased")
+
+
+def test_the_largest_payload_that_is_accepted_is_moved_byte_for_byte(make: MakeDaemon, tmp_path: Path) -> None:
+    file, size = tmp_path / "queue.ndjson", 16 << 20
+    body = os.urandom(1 << 20) * (size >> 20)
+    with make(to=NOWHERE) as old:
+        job = old.client.submit("orders", body)
+        exported(old, file)
+    with make(to=NOWHERE) as new:
+        assert summary(new, file) == "1 imported"
+        assert new.client.body(job.id).content == body
+
+
 def test_what_was_delivered_since_is_not_sent_again_when_the_export_is_imported_again(
     make: MakeDaemon, srv: ThreadedServer, tmp_path: Path
 ) -> None:

@@ -37,6 +37,8 @@ def export_jobs(session: Session, /, *, file: str, owner: int | None) -> int:
 
     Administrators export everybody's. FILE is there only once the export is whole; - (the default) is standard output.
     The jobs stay in the queue: pause what is sent, or stop the daemon afterwards, before they go on elsewhere.
+
+    Secrets are never exported, and schedules are not: set them where the jobs go, secrets before the import.
     """
     with session.client() as client, _target(file) as target, progress("exporting") as bar:
         count = _export(client, owner, target, bar)
