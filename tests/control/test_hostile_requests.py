@@ -174,6 +174,34 @@ async def test_p4_a_head_that_comes_byte_by_byte_times_out_all_the_same(tmp_path
         assert (await ended or b"HTTP/1.1 408 ").startswith(b"HTTP/1.1 408 ")
 
 
+@pytest.mark.parametrize("path", ["/v1/jobs", "/v1/jobs?wait=200ms"])
+async def test_a_client_that_only_shuts_its_side_down_still_gets_its_answer(served: Control, path: str) -> None:
+    """As nc and socat do at the end of their input."""
+    body = b'{"topic":"orders","payload":1}'
+    async with calling(served.path) as caller:
+        caller.say(b"POST %b HTTP/1.1\r\nHost: k\r\nContent-Length: %d\r\n\r\n%b" % (path.encode(), len(body), body))
+        caller.shut()
+        said = await caller.closed(5)
+    assert said.startswith(b"HTTP/1.1 201 ")
+    assert said.count(b"HTTP/1.1 ") == 1
+
+
+async def test_requests_that_were_said_in_advance_are_all_answered_after_the_client_shut_its_side_down(
+    served: Control,
+) -> None:
+    async with calling(served.path) as caller:
+        caller.say(b"GET /healthz HTTP/1.1\r\nHost: k\r\n\r\n" * 3)
+        caller.shut()
+        assert (await caller.closed(5)).count(b"HTTP/1.1 200 ") == 3
+
+
+async def test_half_a_head_and_an_end_close_the_connection_after_a_word(tmp_path: Path) -> None:
+    async with control(tmp_path, registry(), patience=IMPATIENT) as served, calling(served.path) as caller:
+        caller.say(b"GET /healthz HTTP/1.1\r\nHost: ")
+        caller.shut()
+        assert (await caller.closed(5)).startswith(b"HTTP/1.1 408 ")
+
+
 async def test_p4_a_half_sent_body_times_out(tmp_path: Path) -> None:
     async with control(tmp_path, registry(), patience=IMPATIENT) as served, calling(served.path) as caller:
         caller.say(b"POST /v1/jobs HTTP/1.1\r\nHost: k\r\nContent-Length: 100\r\n\r\n{")

@@ -111,6 +111,10 @@ class Caller:
     def say(self, raw: bytes) -> None:
         self.writer.write(raw)
 
+    def shut(self) -> None:
+        """Say no more, and go on listening."""
+        self.writer.write_eof()
+
     async def ask(
         self, method: str, target: str, body: bytes | Mapping[str, Any] | None = None, **headers: str
     ) -> Heard:

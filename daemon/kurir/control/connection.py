@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import select
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, cast
@@ -48,7 +49,7 @@ class Patience:
 class Connection(RequestHandler):
     """The protocol of one connection: aiohttp's, with an eye on the time."""
 
-    __slots__ = ("_began", "_body", "_gone", "_spoke", "_stray", "_timer", "patience")
+    __slots__ = ("_began", "_body", "_gone", "_said_all", "_spoke", "_stray", "_timer", "patience")
 
     def __init__(self, manager: Server, patience: Patience, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(
@@ -67,6 +68,7 @@ class Connection(RequestHandler):
         self._began: float | None = None
         self._stray = 0
         self._spoke = False
+        self._said_all = False
         self._timer: asyncio.TimerHandle | None = None
         self._gone: asyncio.Future[None] | None = None
 
@@ -95,6 +97,12 @@ class Connection(RequestHandler):
                 return
         super().data_received(data)
 
+    def eof_received(self) -> bool:  # type: ignore[override]  # aiohttp closes whatever is under way
+        """The client says no more. If it only shut its side down (nc, socat), it still listens to its answer."""
+        whole = self._body.is_eof() if self._body is not None else self._began is not None
+        self._said_all = whole and not self._hung_up()
+        return self._said_all
+
     def work(self, body: StreamReader) -> None:
         """A request is being answered: the client may take as long as the handler lets it."""
         self._body = body
@@ -104,6 +112,8 @@ class Connection(RequestHandler):
     def rest(self) -> None:
         """The answer is written: the next request may begin."""
         self._body = None
+        if self._said_all and not self._messages:
+            self.close()
 
     def gone(self) -> asyncio.Future[None]:
         """Done once the client is gone."""
@@ -130,6 +140,13 @@ class Connection(RequestHandler):
         else:
             refusal = unexplained()
         return cast("StreamResponse", problem(refusal))
+
+    def _hung_up(self) -> bool:
+        """Whether the other side is closed altogether."""
+        poll = select.poll()
+        if self.transport is not None:
+            poll.register(self.transport.get_extra_info("socket"), 0)  # a hang-up is told unasked
+        return self.transport is None or bool(poll.poll(0))
 
     def _head_begins(self) -> None:
         self._began = self._loop.time()

@@ -83,15 +83,16 @@ class Watchdog:
     def __init__(self, liveness: Liveness, agenda: Agenda, period_ms: int, feed: Callable[[], object]) -> None:
         self._liveness = liveness
         self._agenda = agenda
-        self._every = period_ms // 3
+        self._every = period_ms // 2
         self._feed = feed
         self._due = asyncio.Event()
 
     async def run(self) -> None:
-        """Check and feed, each third of the period, until cancelled."""
+        """Check and feed, each half of the period, until cancelled."""
         while True:
-            if await self._liveness.alive():
-                self._feed()
+            # Booked first: after a freeze in the middle of this it is due at once.
             self._due.clear()
             self._agenda.book("watchdog", self._agenda.now() + self._every, self._due.set)
+            if await self._liveness.alive():
+                self._feed()
             await self._due.wait()
