@@ -32,6 +32,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self, TypeVar
 
+UNUSED_S = 3 * 24 * 3600
 CACHE = Path(os.environ.get("KURIR_LAB_CACHE", "/var/tmp/kurird-lab"))
 PROGRAMS = ("systemd-nspawn", "mmdebstrap", "nsenter", "setpriv")
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -94,11 +95,21 @@ def kept_tree(name: str, made_of: object, build: Callable[[Path], None]) -> Path
     CACHE.mkdir(parents=True, exist_ok=True)
     with _locked(CACHE / f"{name}-{key}.lock"):
         if not root.exists():
+            _make_room()
             with tempfile.TemporaryDirectory(dir=CACHE, prefix=f"{name}-new-") as folder:
                 fresh = Path(folder) / "root"
                 build(fresh)
                 fresh.rename(root)
     return root
+
+
+def _make_room() -> None:
+    """Remove trees that nobody has asked for lately: each change of what they are made of leaves one behind."""
+    for lock in CACHE.glob("*.lock"):
+        if time.time() - lock.stat().st_mtime > UNUSED_S:
+            with _locked(lock):
+                shutil.rmtree(lock.with_suffix(""), ignore_errors=True)
+                lock.unlink()
 
 
 @contextmanager

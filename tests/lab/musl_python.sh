@@ -5,8 +5,8 @@ set -eu
 
 libraries=/built/lib
 headers=/built/include
-mkdir -p /work $libraries $headers
-cd /work
+mkdir -p /src $libraries $headers
+cd /src
 apt-get update -q > /dev/null
 apt-get source -q --download-only python3.13 sqlite3 > /dev/null
 
@@ -33,18 +33,18 @@ export CC=musl-cc
 export CFLAGS="-O1 -fPIC -DTHREAD_STACK_SIZE=0x100000 -I$headers"
 
 for archive in sqlite3_*.orig.tar.xz python3.13_*.orig.tar.xz; do tar xf "$archive"; done
-cd /work/sqlite*/
+cd /src/sqlite*/
 CFLAGS="$CFLAGS -DSQLITE_ENABLE_FTS5" ./configure --disable-shared --enable-static --disable-tcl --disable-readline > /dev/null
 make -j2 libsqlite3.la sqlite3.h > /dev/null
 cp sqlite3.h src/sqlite3ext.h $headers/
 cp .libs/libsqlite3.a $libraries/
 
-cd /work/Python-3.13*/
+cd /src/Python-3.13*/
 PKG_CONFIG_LIBDIR=/nonexistent ./configure --prefix=/usr --without-ensurepip --with-openssl=/built --disable-test-modules \
     CPPFLAGS="-I$headers" LDFLAGS="-L$libraries" \
     LIBSQLITE3_CFLAGS="-I$headers" LIBSQLITE3_LIBS="-L$libraries -lsqlite3 -lm" \
     ZLIB_CFLAGS="-I$headers" ZLIB_LIBS="-L$libraries -lz" > /dev/null
-make -j2 OPT=-DNDEBUG > /work/make.log 2>&1 || { tail -40 /work/make.log; exit 1; }
+make -j2 OPT=-DNDEBUG > /src/make.log 2>&1 || { tail -40 /src/make.log; exit 1; }
 make install DESTDIR=/out > /dev/null 2>&1
 
 cd /out/usr

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
+import time
 from pathlib import Path
 
 import installed
 import pytest
-from boxes import Box, kept_tree, missing
+from boxes import UNUSED_S, Box, kept_tree, missing
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(900)]
 
@@ -99,3 +101,8 @@ def test_a_tree_is_made_once_and_not_at_all_if_that_fails(tmp_path: Path, monkey
     assert kept_tree("sample", {"of": 2}, build) != first
     assert len(made) == 2
     assert not list(tmp_path.glob("*-new-*"))
+    long_ago = time.time() - UNUSED_S - 60
+    os.utime(f"{first}.lock", (long_ago, long_ago))
+    kept_tree("sample", {"of": 3}, build)
+    assert not first.exists(), "nobody asked for it lately"
+    assert len(list(tmp_path.glob("sample-*[!k]"))) == 2
