@@ -103,10 +103,7 @@ def _code(made: Stage, package: Package, cache: Path) -> None:
 
 def _documentation(made: Stage) -> None:
     for page in sources.files("packaging/docs", "*.md"):
-        if page.name == "changelog.md":
-            made.write(f"{DOC}/changelog.gz", compressed(page.read_bytes()))
-        else:
-            made.write(f"{DOC}/{page.relative_to(ROOT / 'packaging' / 'docs')}", page.read_bytes())
+        made.write(f"{DOC}/{page.relative_to(ROOT / 'packaging' / 'docs')}", page.read_bytes())
     for file in sources.files("packaging/monitoring"):
         made.write(f"{DOC}/monitoring/{file.name}", file.read_bytes())
     for page in sources.files("packaging/man"):
@@ -114,6 +111,7 @@ def _documentation(made: Stage) -> None:
 
 
 def _debian(made: Stage, package: Package) -> None:
+    made.write(f"{DOC}/changelog.gz", compressed((ROOT / "packaging" / "docs" / "changelog.md").read_bytes()))
     made.write(f"{DOC}/changelog.Debian.gz", compressed(debian.changelog(package.version).encode()))
     made.write(f"{DOC}/copyright", debian.copyright_of(made.root / CODE.lstrip("/") / "vendor").encode())
     made.write("/usr/share/zsh/vendor-completions/_kurirctl", _completion("zsh"))
