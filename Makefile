@@ -77,7 +77,7 @@ lab-packages: ## install the system packages that make lab uses (root, apt)
 	sh tests/lab/install-packages.sh
 
 lab: setup lab-packages ## the tests that need root and system packages: real NetworkManager, disks, servers
-	$(PYTEST) -m lab $(TESTS)
+	$(PYTEST) -n $(WORKERS) --dist loadfile -m lab $(TESTS)
 
 lab-full: setup lab-packages ## the slow ones: virtual machine, musl build, emulation
 	sh tests/lab/install-packages.sh full

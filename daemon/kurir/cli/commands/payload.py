@@ -5,10 +5,15 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
+from typing import BinaryIO, Final
 
 import click
 
 from kurir.client import NOTHING, Invalid, RawJson, Text
+
+MOST: Final = 1 << 30
+"""Bytes that are read at most; the daemon takes far fewer (limits.max_job_bytes), and says how many."""
+_PIECE: Final = 1 << 20
 
 
 def read_data(data: str | None) -> bytes | None:
@@ -16,13 +21,23 @@ def read_data(data: str | None) -> bytes | None:
     if data is None:
         return None
     if data == "-":
-        return sys.stdin.buffer.read()
+        return _all_of(sys.stdin.buffer, "standard input")
     if not data.startswith("@"):
         return os.fsencode(data)
     try:
-        return Path(data[1:]).read_bytes()
+        with Path(data[1:]).open("rb") as file:
+            return _all_of(file, data[1:])
     except OSError as error:
         raise click.UsageError(f"cannot read {data[1:]!r}: {error.strerror}") from None
+
+
+def _all_of(stream: BinaryIO, name: str) -> bytes:
+    pieces: list[bytes] = []
+    while piece := stream.read(_PIECE):
+        pieces.append(piece)
+        if len(pieces) * _PIECE > MOST:
+            raise click.UsageError(f"{name!r} has no end within 1 GiB: no job may be that large")
+    return b"".join(pieces)
 
 
 def payload_of(data: bytes | None, *, content_type: str | None = None, text: bool = False) -> object:
