@@ -283,10 +283,16 @@ class Daemon:
         with self._said:
             return list(self._lines)
 
-    def events(self, text: str = "") -> list[dict[str, Any]]:
-        """The log's entries whose event contains the text."""
-        entries = [json.loads(line) for line in self.lines() if line.startswith("{")]
-        return [entry for entry in entries if text in entry["event"]]
+    def events(self, text: str = "", *, at_least: int = 0) -> list[dict[str, Any]]:
+        """The log's entries whose event contains the text; so many are waited for, for they are read on a thread."""
+
+        def found() -> list[dict[str, Any]]:
+            entries = [json.loads(line) for line in self._lines if line.startswith("{")]
+            return [entry for entry in entries if text in entry["event"]]
+
+        with self._said:
+            self._said.wait_for(lambda: len(found()) >= at_least, PATIENCE)
+            return found()
 
     def wait_line(self, text: str, *, after: int = 0, timeout: float = PATIENCE) -> str:
         """Wait for a line that contains the text, from line number `after` on."""
