@@ -79,6 +79,18 @@ def unmount(mount: Path) -> None:
         time.sleep(0.05)
 
 
+def copied(image: Path) -> Path:
+    """The same disk once more, for a file system that was broken on it.
+
+    A mount of the first one could find the broken one again: it lives on in every mount namespace that somebody has
+    made meanwhile.
+    """
+    copy = image.with_suffix(".copy")
+    copy.unlink(missing_ok=True)
+    run("cp", "--sparse=always", image, copy)
+    return copy
+
+
 def make_ext4(image: Path, size: str) -> None:
     """An ext4 file system in a file. Without blocks that are kept for root."""
     run("truncate", "-s", size, image)

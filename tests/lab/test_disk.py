@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from disks import break_to_read_only, ext4, fill, make_ext4, missing_disks, mounted, tmpfs
+from disks import break_to_read_only, copied, ext4, fill, make_ext4, missing_disks, mounted, tmpfs
 from lab_processes import Receiver, until
 from tracer import attached, missing_strace
 
@@ -171,7 +171,7 @@ def test_a10_a_file_system_that_turns_read_only_is_told_seldom_and_nothing_is_lo
             assert len(receiver.received()) == 1, "nothing is claimed"
             assert daemon.running
             daemon.kill9()
-    with mounted(image, disk), Daemon(_fresh(tmp_path), to=receiver.url, settings=on(disk)) as daemon:
+    with mounted(copied(image), disk), Daemon(_fresh(tmp_path), to=receiver.url, settings=on(disk)) as daemon:
         daemon.client.resume("destinations", "api")
         for job in jobs:
             assert daemon.client.wait(job, 10).state == "done"

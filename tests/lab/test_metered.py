@@ -369,6 +369,7 @@ def test_a_budget_of_metered_networks_holds_there_and_not_elsewhere(tmp_path: Pa
         metered(here, True)
         jobs = [here.daemon.client.submit("orders", b"x" * 2_000).id for _ in range(20)]
         until(lambda: any("is spent" in text for text in why(here, jobs[-1])), what="the budget is spent")
+        until(lambda: here.daemon.client.status()["in_flight"] == 0, what="what was under way has ended")
         delivered = len(here.receiver.received())
         assert 5 <= delivered <= 11
         here.daemon.restart()

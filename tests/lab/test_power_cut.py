@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from disks import make_ext4, missing_disks, missing_reflink, mounted, run, shut_down, unmount, xfs
+from disks import copied, make_ext4, missing_disks, missing_reflink, mounted, run, shut_down, unmount, xfs
 from lab_processes import Receiver, until
 
 from kurir.client import Client, KurirError, KurirProblem, NewJob, Refused
@@ -201,6 +201,6 @@ def test_a_disk_that_dies_is_told_to_producers_and_has_all_that_they_were_promis
                     daemon.kill9()
             finally:
                 unmount(disk)
-            with mounted(tmp_path / "disk.img", disk):
+            with mounted(copied(tmp_path / "disk.img"), disk):
                 check_store(disk / "state", promised)
             print(f"{len(before)} acknowledged before this disk died")
