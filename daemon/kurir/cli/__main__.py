@@ -32,6 +32,9 @@ def main() -> int:
 def _run() -> int:
     session, stdout = Session(), sys.stdout
     try:
+        if not sys.argv[1:]:  # what click makes of that depends on its version
+            click.echo(click.Context(kurirctl, info_name="kurirctl").get_help(), err=True)
+            return Exit.USAGE
         result = kurirctl.main(prog_name="kurirctl", standalone_mode=False, obj=session)
         return result if isinstance(result, int) else Exit.OK
     except KurirError as error:
