@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from alpine import alpine_tree
+from alpine_root import alpine_tree
 from apks import make, needed
 from boxes import kept_tree, mirror
 from disks import run

@@ -13,7 +13,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from alpine import alpine_tree, missing_alpine
+from alpine_root import alpine_tree, missing_alpine
 from apks import make, needed
 from boxes import Box
 from lab_processes import until

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from alpine import alpine_tree, missing_alpine
+from alpine_root import alpine_tree, missing_alpine
 from boxes import Box, kept_tree
 from disks import run
 from edge_site import INTERNET, PORT, URL

@@ -11,7 +11,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from alpine import alpine_tree, missing_alpine
+from alpine_root import alpine_tree, missing_alpine
 from apks import needed
 from boxes import Box, kept_tree
 from disks import run

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
 import pytest
-from alpine import alpine_tree
+from alpine_root import alpine_tree
 from boxes import SUITES, SYSTEM, Box, missing, tree
 from packaging.requirements import Requirement
 

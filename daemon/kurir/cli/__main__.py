@@ -32,7 +32,8 @@ def main() -> int:
 def _run() -> int:
     session, stdout = Session(), sys.stdout
     try:
-        if not sys.argv[1:]:  # what click makes of that depends on its version
+        # What click makes of no command depends on its version; to complete one is another matter.
+        if not sys.argv[1:] and "_KURIRCTL_COMPLETE" not in os.environ:
             click.echo(click.Context(kurirctl, info_name="kurirctl").get_help(), err=True)
             return Exit.USAGE
         result = kurirctl.main(prog_name="kurirctl", standalone_mode=False, obj=session)
