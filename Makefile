@@ -77,7 +77,8 @@ lab-packages: ## install the system packages that make lab uses (root, apt)
 	sh tests/lab/install-packages.sh
 
 lab: setup lab-packages ## the tests that need root and system packages: real NetworkManager, disks, servers
-	$(PYTEST) -n $(WORKERS) --dist loadfile -m lab $(TESTS)
+	$(PYTEST) -n $(WORKERS) --dist loadfile -m "lab and not alone" $(TESTS) || [ $$? = 5 ]
+	$(PYTEST) -m "lab and alone" $(TESTS) || [ $$? = 5 ]
 
 lab-full: setup lab-packages ## the slow ones: virtual machine, musl build, emulation
 	sh tests/lab/install-packages.sh full

@@ -72,6 +72,7 @@ def test_an_idle_daemon_with_schedules_neither_wakes_nor_writes_until_one_is_due
 
 
 @pytest.mark.lab
+@pytest.mark.alone
 @pytest.mark.timeout(300)
 def test_o6_an_idle_daemon_neither_wakes_nor_writes_in_a_minute(make: MakeDaemon, srv: ThreadedServer) -> None:
     with make(to=srv.url) as daemon:
@@ -80,7 +81,7 @@ def test_o6_an_idle_daemon_neither_wakes_nor_writes_in_a_minute(make: MakeDaemon
 
 
 @pytest.mark.timeout(400)
-@pytest.mark.parametrize("count", [100_000, pytest.param(1_000_000, marks=pytest.mark.lab)])
+@pytest.mark.parametrize("count", [100_000, pytest.param(1_000_000, marks=[pytest.mark.lab, pytest.mark.alone])])
 def test_a15_a_million_waiting_jobs_cost_neither_start_nor_memory_nor_wakeups(
     make: MakeDaemon, srv: ThreadedServer, count: int
 ) -> None:

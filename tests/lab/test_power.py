@@ -270,6 +270,7 @@ for percent in range(20, 60):
 """
 
 
+@pytest.mark.alone
 def test_promise_9_a_battery_that_charges_and_a_modem_that_measures_wake_no_idle_daemon(
     tmp_path: Path, library: Library
 ) -> None:
