@@ -8,6 +8,7 @@ import sys
 
 import click
 
+from kurir.cli.commands.completion import VARIABLE
 from kurir.cli.complaints import complaint
 from kurir.cli.exits import Exit, of_error
 from kurir.cli.printable import json_text
@@ -33,7 +34,7 @@ def _run() -> int:
     session, stdout = Session(), sys.stdout
     try:
         # What click makes of no command depends on its version; to complete one is another matter.
-        if not sys.argv[1:] and "_KURIRCTL_COMPLETE" not in os.environ:
+        if not sys.argv[1:] and VARIABLE not in os.environ:
             click.echo(click.Context(kurirctl, info_name="kurirctl").get_help(), err=True)
             return Exit.USAGE
         result = kurirctl.main(prog_name="kurirctl", standalone_mode=False, obj=session)
