@@ -15,6 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from kurir.domain.events import (
     AttemptEnded,
+    Events,
     JobAccepted,
     JobChanged,
     JobClaimed,
@@ -67,10 +68,12 @@ class Bench:
         self.known = Known({"orders", "photos"}, {"api"})
         self.now = 0
         self.metrics = Metrics(lambda: self.snapshot, lambda: self.known, lambda: self.now)
+        self.events = Events()
+        self.metrics.subscribe(self.events)
 
     def tell(self, *events: Any) -> None:
         for event in events:
-            self.metrics.on_event(event)
+            self.events.emit(event)
 
     def deliver(self, job: Job, **changes: Any) -> None:
         self.tell(JobAccepted(job), JobClaimed(job), attempt(job, **changes))

@@ -68,7 +68,7 @@ async def test_jobs_that_go_along_wake_no_radio_of_their_own(tmp_path: Any, name
     clock = FakeClock()
     async with Server() as srv, running(tmp_path, config(srv), clock=clock) as daemon:
         metrics = Metrics(Snapshot, lambda: Known((), ()), clock.now)
-        daemon.engine._outside.events.subscribe(metrics.on_event)
+        metrics.subscribe(daemon.engine._outside.events)
         on_battery(daemon)
         for round_ in range(3):
             for n in range(4):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import MutableMapping
+from collections.abc import Callable, MutableMapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +23,7 @@ from kurir.control.server import ControlServer
 from kurir.control.services import Services, services_of
 from kurir.domain.conditions import Conditions
 from kurir.domain.errors import ConfigurationError, StoreCorrupt
-from kurir.domain.events import Emit, Events
+from kurir.domain.events import Events
 from kurir.domain.instant import Now
 from kurir.logs import Folding, Level, Logger, LogSubscriber, install_handlers
 from kurir.metrics import Known, Metrics, Snapshot
@@ -95,7 +95,7 @@ class Program:
             power=settings.power.source,
         )
         self._figures: Figures | None = None
-        self._subscribers: list[Emit] = []
+        self._subscribers: list[Callable[[Events], None]] = []
         self._alerts: Alerts | None = None
 
     async def run(self) -> None:
@@ -136,7 +136,11 @@ class Program:
         follower = LogSubscriber(self._log, folding, self._redact, self._clock.now)
         metrics = Metrics(self._snapshot, self._known, self._clock.now)
         stream = EventStream(self._lens, self._clock.wall)
-        self._subscribers = [metrics.on_event, stream.take, follower.on_event]
+        self._subscribers = [
+            metrics.subscribe,
+            lambda events: events.subscribe(stream.take),
+            lambda events: events.subscribe(follower.on_event),
+        ]
         alerts = self._alerts = self._new_alerts(agenda, folding, control)
         server = ControlServer(stream, lambda: self.settings.access, lambda: self.settings.limits, self._defect)
         self._hear_signals()
@@ -182,8 +186,8 @@ class Program:
     def _begin(self, keeper: StoreKeeper, opened: Opened) -> Engine:
         """Build the engine of a life of the store."""
         events = Events()
-        for subscriber in self._subscribers:
-            events.subscribe(subscriber)
+        for subscribe in self._subscribers:
+            subscribe(events)
         if self._alerts is not None:
             events.subscribe(self._alerts.on_event, *Alerts.KINDS)
         outside = Surroundings(

@@ -104,7 +104,8 @@ class Entry:
 
 def name_of(event: Event) -> str | None:
     """The public name of an event; None for those that are for the metrics alone."""
-    return _BECAME.get(event.job.state) if isinstance(event, JobChanged) else _NAMES.get(type(event))
+    name = _NAMES.get(type(event))
+    return _BECAME.get(event.job.state) if name is None and isinstance(event, JobChanged) else name
 
 
 def _job_of(event: Event) -> Job | None:

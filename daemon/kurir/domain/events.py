@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from msgspec import Struct
 
@@ -203,7 +204,7 @@ class Events:
         self._subscribers: list[tuple[Emit, tuple[type, ...]]] = []
         self._audience: dict[type, list[Emit]] = {}
 
-    def subscribe(self, subscriber: Emit, *kinds: type) -> None:
+    def subscribe(self, subscriber: Callable[[Any], None], *kinds: type) -> None:
         """Be told of events of these kinds; of every event if none is named."""
         self._subscribers.append((subscriber, kinds))
         self._audience = {}

@@ -264,6 +264,22 @@ class NewJob(Struct, frozen=True, kw_only=True):
         return self.unique_key is not None or self.collapse or bool(self.after) or self.unless is not None
 
     @property
+    def plain(self) -> bool:
+        """Whether nothing is said of it that few jobs say."""
+        return (
+            self.line is None
+            and self.expires_at is None
+            and self.correlation_id is None
+            and self.client_key is None
+            and self.wall_not_before is None
+            and self.max_attempts is None
+            and self.ordering_key is None
+            and self.unique_key is None
+            and self.unless is None
+            and not self.headers
+        )
+
+    @property
     def cost(self) -> int:
         """Bytes charged to queue and user limits: payload, target and headers."""
         size = self.size + len(self.target)

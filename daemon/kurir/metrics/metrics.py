@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from kurir.domain.bursts import RADIO_TAIL
 from kurir.domain.events import (
     AttemptEnded,
-    Event,
+    Events,
     JobAccepted,
     JobChanged,
     JobClaimed,
@@ -42,7 +42,7 @@ _CONFLICTS: Final = {409: "conflict", 412: "precondition_failed"}
 
 
 class Metrics:
-    """Counts events (`on_event` is the subscriber), and writes them with a snapshot in Prometheus' text format."""
+    """Counts events (`subscribe` it to them), and writes them with a snapshot in Prometheus' text format."""
 
     def __init__(self, snapshot: Callable[[], Snapshot], known: Callable[[], Known], now: Callable[[], int]) -> None:
         """`known`: the names that are configured at that moment. `now`: device time in milliseconds."""
@@ -65,11 +65,10 @@ class Metrics:
             WokeUp: self._woke_up,
         }
 
-    def on_event(self, event: Event) -> None:
-        """Count it. Never raises, never blocks."""
-        handler = self._handlers.get(type(event))
-        if handler is not None:
-            handler(event)
+    def subscribe(self, events: Events) -> None:
+        """Count what these tell of. It never raises and never blocks."""
+        for kind, count in self._handlers.items():
+            events.subscribe(count, kind)
 
     def render(self) -> bytes:
         """Everything, as a scraper gets it. Takes the snapshot; raises what its provider raises."""

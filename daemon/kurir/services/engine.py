@@ -12,7 +12,7 @@ from pathlib import Path
 
 from kurir.domain.conditions import Conditions
 from kurir.domain.errors import StoreCorrupt, StoreFailing
-from kurir.domain.events import AttemptEnded, Events, JobAccepted, JobChanged, JobClaimed, JobImported, TokenAsked
+from kurir.domain.events import AttemptEnded, Events, JobChanged, JobClaimed, TokenAsked
 from kurir.domain.health import Standing
 from kurir.domain.job import ADHOC_TOPIC, State
 from kurir.domain.outcome import Hold
@@ -189,7 +189,7 @@ class Engine:
         self.operations.listen(self._outside.events)
         self.operations.expires = self.housekeeping.expires
         self.operations.take_from_consumer = self.consumers.cancel
-        self._outside.events.subscribe(self.housekeeping.on_event, JobAccepted, JobChanged, JobImported)
+        self.housekeeping.subscribe(self._outside.events)
         self._outside.events.subscribe(self.budgets.on_event, JobClaimed, AttemptEnded, TokenAsked)
         self.budgets.freed = self.dispatcher.reopen_destination
         self.gates.bursts.since = self.dispatcher.ready_since

@@ -6,9 +6,9 @@ import hashlib
 import heapq
 import sqlite3
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from itertools import groupby
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -19,7 +19,7 @@ from kurir.domain.job import Job, NewJob, Place, Reason
 from kurir.domain.ledger import Drop
 from kurir.domain.policy import Limits
 from kurir.store import ledger, lines
-from kurir.store.catalog import Catalog
+from kurir.store.catalog import Catalog, LaneKey
 from kurir.store.end import cancel_row
 from kurir.store.rows import headers_to, readable, with_columns
 from kurir.store.statements import load
@@ -89,7 +89,46 @@ def insert(tx: Tx, new: NewJob, room: Room, catalog: Catalog) -> Outcome:
     dropped = _make_room(tx, new, room, [], catalog)
     lane = catalog.lane_id(tx, (new.topic, new.destination, new.owner, new.needs))
     ready = _give_way(tx, new, [], Reason.DROPPED, dropped) if dropped else set()
-    return _inserted(_write(tx, new, _Entry(lane, (), wire_key, None), catalog), ready, (), dropped, new)
+    job = _write(tx, new, _Entry(lane, (), wire_key, None), catalog)
+    _count(tx, new, 1, job.cost)
+    return _inserted(job, ready, (), dropped, new)
+
+
+def insert_batch(tx: Tx, batch: Sequence[tuple[NewJob, Room]], catalog: Catalog) -> Iterator[Outcome | Refused]:
+    """As `insert`, one after the other; each refusal stands in its place."""
+    for (lane, _), group in groupby(batch, key=_alike):
+        members = list(group)
+        together = _insert_together(tx, members, catalog) if lane is not None and len(members) > 1 else None
+        if together is not None:
+            yield from together
+            continue
+        for new, room in members:
+            try:
+                yield insert(tx, new, room, catalog)
+            except Refused as refusal:
+                yield refusal
+
+
+def _alike(one: tuple[NewJob, Room]) -> tuple[LaneKey | None, int]:
+    """What jobs have in common that may go into the queue together; None: this one goes alone."""
+    new, room = one
+    alone = new.client_key is not None or new.line is not None or new.entangled
+    return None if alone else (new.topic, new.destination, new.owner, new.needs), id(room)
+
+
+def _insert_together(tx: Tx, members: list[tuple[NewJob, Room]], catalog: Catalog) -> list[Outcome] | None:
+    """Jobs of one lane that no other one decides about. None, and nothing is written, if there is no room for all."""
+    first, room = members[0]
+    cost = sum(new.cost for new, _ in members)
+    (all_jobs, all_bytes), (my_jobs, my_bytes) = tx.everybody(), tx.pending(first.owner)
+    jobs = len(members)
+    if _over(room, (all_jobs + jobs, all_bytes + cost), (my_jobs + jobs, my_bytes + cost), "accept") is not None:
+        return None
+    lane = catalog.lane_id(tx, (first.topic, first.destination, first.owner, first.needs))
+    _count(tx, first, jobs, cost)
+    entry, ready, nothing = _Entry(lane, (), None, None), frozenset({lane}), frozenset[int]()
+    written = (_write(tx, new, entry, catalog) for new, _ in members)
+    return [Inserted(job, ready if job.place is Place.READY else nothing) for job in written]
 
 
 def _insert_among_others(tx: Tx, new: NewJob, room: Room, catalog: Catalog, wire_key: str | None) -> Outcome:
@@ -111,6 +150,7 @@ def _insert_among_others(tx: Tx, new: NewJob, room: Room, catalog: Catalog, wire
     waits_for.update((parent, kind) for parent, kind in parents if parent not in gone)
     turn = _oldest_turn(tx, replaced) if new.collapse else None
     job = _write(tx, new, _Entry(lane, tuple(waits_for.items()), wire_key, turn), catalog)
+    _count(tx, new, 1, job.cost)
     if new.unless is not None:
         watch(tx, new.unless, new.owner, job.id)
     return _inserted(job, ready, tuple(_ended(one, reason, new) for one in replaced), dropped, new)
@@ -298,31 +338,43 @@ class _Entry(Struct, frozen=True):
     turn: int | None
 
 
+def _count(tx: Tx, new: NewJob, jobs: int, cost: int) -> None:
+    tx.count(new.topic, new.owner, ACCEPTED, jobs, cost)
+    tx.count(new.topic, new.owner, LIVE, jobs, cost)
+
+
 def _write(tx: Tx, new: NewJob, entry: _Entry, catalog: Catalog) -> Job:
     lane, parents, wire_key, cost = entry.lane, entry.parents, entry.wire_key, new.cost
     id_ = catalog.next_id()
     taken = new.line is not None and tx.conn.execute(_SQL["line_taken"], (new.line,)).fetchone() is not None
     place = Place.BLOCKED if taken or parents else lines.rest(new.due_at, new.accepted_at)
     open_base = catalog.open_time(lane, new.accepted_at)
-    now, wall, headers = new.accepted_at, new.wall_created, headers_to(new.headers)
-    # Enumerations as plain values: SQLite's adapter takes longer to look for a way to bind one than to bind it.
-    row: tuple[Any, ...] = (
-        id_, new.uid, new.owner, new.topic, new.destination, lane, place.value, new.reason.value, new.priority,
-        entry.turn or id_, new.ordering_key, new.unique_key, new.line, int(new.line is not None), int(new.blocks),
-        wire_key, int(new.client_key is not None), new.correlation_id, new.method, new.target, new.content_type,
-        headers, new.body_kind.value, new.size, cost, new.digest, now, wall, wall, new.due_at, new.wall_not_before,
-        new.expires_at, new.max_attempts, open_base, len(parents), new.unless,
+    now, wall = new.accepted_at, new.wall_created
+    # Plain values where SQLite's adapter would look for a way to bind something else: it takes longer than to bind it.
+    uid, digest, state, reason, kind = (
+        bytearray(new.uid), bytearray(new.digest), place.value, new.reason.value, new.body_kind.value,
     )  # fmt: skip
-    tx.conn.execute(_SQL["insert_job"], row)
+    if parents or wire_key is not None or not new.plain:
+        tx.add(_SQL["insert_job"], (
+            id_, uid, new.owner, new.topic, new.destination, lane, state, reason, new.priority, entry.turn or id_,
+            new.ordering_key, new.unique_key, new.line, int(new.line is not None), int(new.blocks), wire_key,
+            int(new.client_key is not None), new.correlation_id, new.method, new.target, new.content_type,
+            headers_to(new.headers), kind, new.size, cost, digest, now, wall, wall, new.due_at, new.wall_not_before,
+            new.expires_at, new.max_attempts, open_base, len(parents), new.unless,
+        ))  # fmt: skip
+    else:
+        tx.add(_SQL["insert_plain_job"], (
+            id_, uid, new.owner, new.topic, new.destination, lane, state, reason, new.priority, entry.turn or id_,
+            int(new.blocks), 0, new.method, new.target, new.content_type, kind, new.size, cost, digest, now, wall, wall,
+            new.due_at, open_base,
+        ))  # fmt: skip
     if new.body is not None:
-        tx.conn.execute(_SQL["insert_body"], (id_, new.body))
+        tx.add(_SQL["insert_body"], (id_, bytearray(new.body)))
     if new.client_key is not None:
-        key = (new.client_key, new.owner, new.topic, new.destination, id_, new.uid, new.content_digest)
-        tx.conn.execute(_TABLES["insert_key"], key)
+        key = (new.client_key, new.owner, new.topic, new.destination, id_, uid, new.content_digest)
+        tx.add(_TABLES["insert_key"], key)
     for parent, kind in parents:
         tx.conn.execute(_SQL["insert_succession"], (parent, id_, kind))
-    tx.count(new.topic, new.owner, ACCEPTED, 1, cost)
-    tx.count(new.topic, new.owner, LIVE, 1, cost)
     return Job(
         id_, new.uid, new.owner, new.topic, new.destination, lane, place, new.reason, new.priority, new.ordering_key,
         new.unique_key, new.line, wire_key, new.correlation_id, new.method, new.target, new.content_type, new.headers,

@@ -63,7 +63,7 @@ def rejoin(tx: Tx, job: int, line: int, now: int) -> set[int]:
 def release(tx: Tx, parent: int, kind: int, now: int) -> set[int]:
     """Let go what waited for `parent`, as far as `kind` allows. Returns the lanes that gained a ready job."""
     lanes: set[int] = set()
-    for (child,) in tx.conn.execute(_SQL["children"], (parent, kind)).fetchall():
+    for (child,) in tx.ahead.execute(_SQL["children"], (parent, kind)).fetchall():
         tx.conn.execute(_SQL["delete_succession"], (parent, child))
         row = tx.conn.execute(_SQL["child_released"], (child,)).fetchone()
         if row is None or row[0] or row[1] != Place.BLOCKED:

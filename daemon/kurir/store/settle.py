@@ -55,7 +55,7 @@ def settle(tx: Tx, job: Job, change: Transition, record: AttemptRecord, now: Now
         int(change.ambiguous), int(change.outage), error, wall, ended, None if ended is None else wall, int(holds),
         job.id, job.lease,
     )  # fmt: skip
-    if tx.conn.execute(_SQL["settle"], row).rowcount != 1:
+    if tx.ahead.execute(_SQL["settle"], row).rowcount != 1:
         return Settled(None)
     if change.attempts == job.attempts:  # otherwise nothing went out: no attempt was made
         entry = (
@@ -68,7 +68,7 @@ def settle(tx: Tx, job: Job, change: Transition, record: AttemptRecord, now: Now
             None if change.last_error is job.last_error else error,  # what it inherited is another attempt's
             job.wire_key,
         )
-        tx.conn.execute(_SQL["insert_attempt"], entry)
+        tx.add(_SQL["insert_attempt"], entry)
         if job.attempts > KEPT_ATTEMPTS:
             tx.conn.execute(_SQL["forget_attempts"], (job.id, job.attempts - KEPT_ATTEMPTS))
     if change.result is not None:
@@ -95,4 +95,4 @@ def settle(tx: Tx, job: Job, change: Transition, record: AttemptRecord, now: Now
 def put_result(tx: Tx, job: int, result: Result) -> None:
     """Keep the final answer of the destination."""
     row = (job, result.status, headers_to(result.headers) or "[]", result.body, int(result.truncated))
-    tx.conn.execute(_SQL["insert_result"], row)
+    tx.add(_SQL["insert_result"], row)

@@ -24,3 +24,10 @@ def load(file: str) -> dict[str, str]:
             raise ValueError(f"{file}.sql: two statements are named {name}")
         found[name] = "\n".join(line for line in body.strip().splitlines() if not line.startswith("--")).strip()
     return found
+
+
+@cache
+def of_rows(insert: str, count: int) -> str:
+    """An INSERT of one row, made to insert so many."""
+    head, values, row = insert.rstrip(";").rpartition("VALUES ")
+    return head + values + ", ".join([row] * count)

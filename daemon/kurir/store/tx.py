@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterable
+from itertools import chain
+from typing import Any
 
-from kurir.store.statements import load
+from kurir.store.statements import load, of_rows
 
 _SQL = load("tables")
 
@@ -17,6 +19,8 @@ SALVAGE_LOST = "salvage_lost"
 DROPPED = "dropped."
 """How the kinds begin that count dropped jobs, by reason. They stand beside the others, in no sum with them."""
 _KEPT = frozenset({LIVE, "dead", "conflict"})
+MOST_ROWS = 32
+"""Rows that one statement writes, at most: a prepared one keeps memory for all its values."""
 _NONE = (0, 0)
 
 Account = tuple[str, int, str]  # topic, owner, kind
@@ -67,18 +71,54 @@ class Tally:
 
 
 class Tx:
-    """What a store function gets: statements run on `conn`, totals are changed through `count`."""
+    """What a store function gets: statements run on `conn`, rows are added by `add`, totals are changed by `count`."""
 
-    __slots__ = ("_changes", "_kept", "_live", "_owners", "conn", "next_due", "tally")
+    __slots__ = ("_changes", "_conn", "_kept", "_live", "_owners", "_rows", "next_due", "tally")
 
     def __init__(self, conn: sqlite3.Connection, tally: Tally) -> None:
-        self.conn = conn
+        self._conn = conn
+        self._rows: dict[str, list[tuple[Any, ...]]] = {}
         self.tally = tally
         self._changes: dict[Account, list[int]] = {}
         self._live = self._kept = 0  # what this transaction changes of the sums that limits are checked against
         self._owners: dict[int, list[int]] = {}
         self.next_due: int | None = None
         """The first instant for which a job waits whom this transaction let go: nobody has booked it yet."""
+
+    @property
+    def conn(self) -> sqlite3.Connection:
+        """For statements: they see every row that was added before."""
+        if self._rows:
+            self._write_rows()
+        return self._conn
+
+    @property
+    def ahead(self) -> sqlite3.Connection:
+        """For statements that look at nothing which a transaction adds: they may go before it."""
+        return self._conn
+
+    def add(self, insert: str, row: tuple[Any, ...]) -> None:
+        """Write a row, together with others, before anybody looks: at the next use of `conn`, or at the end.
+
+        Each statement that runs lets go of the interpreter's lock and has to wait for it again; beside a busy event
+        loop that takes longer than to write the row. What can be wrong with a row is raised when it is written.
+        """
+        rows = self._rows.get(insert)
+        if rows is None:
+            self._rows[insert] = [row]
+        else:
+            rows.append(row)
+
+    def _write_rows(self) -> None:
+        everything, self._rows = self._rows, {}
+        for insert, rows in everything.items():
+            start = 0
+            while left := len(rows) - start:
+                # Powers of two: a handful of prepared statements writes any number of rows.
+                count = min(MOST_ROWS, 1 << left.bit_length() - 1)
+                some = rows[start : start + count]
+                self._conn.execute(of_rows(insert, count), tuple(chain.from_iterable(some)))
+                start += count
 
     def waits_until(self, due_at: int) -> None:
         """A job that stood behind another one waits for its own instant now."""
@@ -135,10 +175,12 @@ class Tx:
         return jobs, size
 
     def write_books(self) -> None:
-        """Write the changed totals; the last statements before COMMIT."""
+        """Write what was added, and the changed totals; the last statements before COMMIT."""
+        if self._rows:
+            self._write_rows()
         if self._changes:
             rows = [(t, o, k, n, b) for (t, o, k), (n, b) in self._changes.items() if n or b]
-            self.conn.executemany(_SQL["add_tally"], rows)
+            self._conn.executemany(_SQL["add_tally"], rows)
 
     def committed(self) -> None:
         """The transaction is on its way to the disk: the totals in memory follow."""

@@ -120,7 +120,7 @@ class Importer:
                     self._storage.catalog.learn(job.lane, (new.topic, new.destination, new.owner, new.needs))
                     self.new_lane(job.lane)
                 self._emit(JobImported(job))
-                self._dispatcher.accepted(job, ready)
+                self._dispatcher.accepted((job,), ready)
                 return Receipt(How.CREATED, job.uid, job.state, job)
             case Repeated(job):
                 return Receipt(How.DUPLICATE, job.uid, job.state, job)

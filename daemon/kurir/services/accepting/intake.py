@@ -29,7 +29,7 @@ from kurir.services.dispatching.dispatcher import Dispatcher
 from kurir.services.dispatching.gates import Gates
 from kurir.services.keeping.storage import Storage
 from kurir.store import amend
-from kurir.store.insert import Inserted, Kept, Outcome, Remembered, Repeated, Room, insert
+from kurir.store.insert import Inserted, Kept, Outcome, Remembered, Repeated, Room, insert, insert_batch
 from kurir.store.tx import Tx
 from kurir.system.clock import Clock
 
@@ -116,8 +116,11 @@ class Intake:
         results, prepared = await self._prepare_lines(peer, lines, atomic=atomic)
         if prepared:
             outcomes = await self._write_lines(prepared, atomic=atomic)
-            for (number, new, _), result in zip(prepared, outcomes, strict=True):
-                results[number] = result if isinstance(result, Refused) else self._received(result, new)
+            self._announce(
+                [(o, new) for (_, new, _), o in zip(prepared, outcomes, strict=True) if isinstance(o, Inserted)]
+            )
+            for (number, new, _), outcome in zip(prepared, outcomes, strict=True):
+                results[number] = outcome if isinstance(outcome, Refused) else self._receipt(outcome, new)
             await self._preparer.discard(
                 new for (_, new, _), result in zip(prepared, outcomes, strict=True) if _left_out(result)
             )
@@ -141,8 +144,10 @@ class Intake:
                 await self._preparer.discard(new for new, _ in batch)
             raise
         outcomes = written.outcomes
-        for (new, _), outcome in zip(batch, outcomes, strict=False):
-            self._received(outcome, new)
+        ended = [(outcome, new) for (new, _), outcome in zip(batch, outcomes, strict=False)]
+        self._announce([(outcome, new) for outcome, new in ended if isinstance(outcome, Inserted)])
+        for outcome, new in ended:
+            self._receipt(outcome, new)
         kept = {outcome.job.uid for outcome in outcomes if isinstance(outcome, Inserted)}
         await self._preparer.discard(new for new, _ in batch if new.uid not in kept)
         return written
@@ -197,7 +202,9 @@ class Intake:
             raise
         if not isinstance(result, Inserted):
             await self._preparer.discard([new])
-        return self._received(result, new)
+        else:
+            self._announce([(result, new)])
+        return self._receipt(result, new)
 
     def closed(self) -> Refused | None:
         """Why no job can be accepted now, if so."""
@@ -212,19 +219,15 @@ class Intake:
     def _insert_all(self, tx: Tx, batch: list[tuple[NewJob, Room]], *, atomic: bool) -> list[Outcome | Refused]:
         """On the writer's thread: the whole batch in the transaction it is given."""
         outcomes: list[Outcome | Refused] = []
-        for position, (new, room) in enumerate(batch):
-            try:
-                outcomes.append(insert(tx, new, room, self._storage.catalog))
-            except Refused as refusal:
-                if atomic:
-                    raise _BatchRefused(position, refusal) from refusal  # not Refused: what was written is undone
-                outcomes.append(refusal)
+        for outcome in insert_batch(tx, batch, self._storage.catalog):
+            if atomic and isinstance(outcome, Refused):
+                raise _BatchRefused(len(outcomes), outcome) from outcome  # not Refused: what was written is undone
+            outcomes.append(outcome)
         return outcomes
 
-    def _received(self, result: Outcome, new: NewJob) -> Receipt:
+    def _receipt(self, result: Outcome, new: NewJob) -> Receipt:
         match result:
             case Inserted():
-                self._announce(result, new)
                 return Receipt(How.CREATED, result.job.uid, result.job.state, result.job)
             case Repeated():
                 self._emit(SubmitRepeated(new.topic))
@@ -235,19 +238,30 @@ class Intake:
                 self._emit(SubmitRepeated(new.topic))
                 return Receipt(How.REMEMBERED, result.uid, result.place.state, None)
 
-    def _announce(self, result: Inserted, new: NewJob) -> None:
-        lane = result.job.lane
-        if lane not in self._storage.catalog.by_id:
-            self._storage.catalog.learn(lane, (new.topic, new.destination, new.owner, new.needs))
-            self.new_lane(lane)
-        self._emit(JobAccepted(result.job))
+    def _announce(self, inserted: Sequence[tuple[Inserted, NewJob]]) -> None:
+        """Tell of jobs that are in the queue."""
+        lanes = self._storage.catalog.by_id
+        for result, new in inserted:
+            job = result.job
+            if job.lane not in lanes:
+                self._storage.catalog.learn(job.lane, (new.topic, new.destination, new.owner, new.needs))
+                self.new_lane(job.lane)
+            self._emit(JobAccepted(job))
+            if result.cancelled or result.dropped:
+                self._announce_gone(result)
+        if inserted:
+            ready = {lane for result, _ in inserted for lane in result.ready}
+            self._dispatcher.accepted([result.job for result, _ in inserted], ready)
+        for result, new in inserted:
+            if new.wall_not_before is not None:
+                self._check_instant(new.wall_not_before, result.job.due_at)
+
+    def _announce_gone(self, result: Inserted) -> None:
+        """Tell of jobs that gave way to a new one."""
         for gone in (*result.cancelled, *result.dropped):
             self._emit(JobChanged(gone, State.PENDING, (self._clock.now() - gone.accepted_at) / 1000))
         for gone in result.dropped:
             self._emit(Dropped(gone, sentence(Drop.QUEUE_FULL)))
-        self._dispatcher.accepted(result.job, result.ready)
-        if new.wall_not_before is not None:
-            self._check_instant(new.wall_not_before, result.job.due_at)
 
     def _check_instant(self, not_before: int, due: int) -> None:
         """The wall clock may have been set, or become trusted, between the reading of a job and its row."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
 
@@ -110,14 +110,14 @@ class Dispatcher:
         self._asleep = False
         self.look_again()
 
-    def accepted(self, job: Job, ready: Iterable[int]) -> None:
-        """A job is in the queue."""
-        self._shares.accepted(job.id, self._clock.now())
+    def accepted(self, jobs: Sequence[Job], ready: Collection[int]) -> None:
+        """Jobs are in the queue."""
+        self._shares.accepted(jobs[0].id, self._clock.now())
         for lane in ready:
             gate = self._ring.shut_by(lane)
             if gate is not None and gate.kind == RECONNECT:
                 self._ring.reopen((lane,))
-        self.gained(ready, job.due_at if job.place is Place.WAITING else None)
+        self.gained(ready, min((job.due_at for job in jobs if job.place is Place.WAITING), default=None))
 
     def gained(self, ready: Iterable[int], due_at: int | None = None) -> None:
         """Lanes gained a ready job, or a job waits until `due_at`."""

@@ -11,7 +11,7 @@ from collections.abc import Callable, Coroutine, Iterable
 from functools import partial
 
 from kurir.domain.errors import StoreCorrupt, StoreFailing
-from kurir.domain.events import Dropped, Emit, Event, JobAccepted, JobChanged, JobImported, JobsPruned
+from kurir.domain.events import Dropped, Emit, Events, JobAccepted, JobChanged, JobImported, JobsPruned
 from kurir.domain.instant import Now
 from kurir.domain.job import Job, Place, State
 from kurir.domain.ledger import sentence
@@ -56,23 +56,31 @@ class Housekeeping:
         self.retention: Callable[[], Retention] = Retention
         self.emit: Emit = lambda event: None
 
-    def on_event(self, event: Event) -> None:
-        """Subscriber: learns when there will be something to do."""
-        match event:
-            case JobAccepted(job):
-                self.expires(job)
-            case JobImported(job) if job.place.live:
-                self.expires(job)
-            case JobImported(job):
-                self._book_prune(self._clock.now() + self._keeps(job.state))
-            case JobChanged(job) if not job.place.live:
-                self._book_prune(self._clock.now() + self._keeps(job.state))
-                if prune.too_many(self._storage.tally, self.retention()):
-                    self._book_prune(self._clock.now() + PRUNE_SOON)
-                self._save_sometimes()
-            case JobChanged(job):
-                self.expires(job)  # in flight at its instant, it was passed over
-                self._save_sometimes()
+    def subscribe(self, events: Events) -> None:
+        """Learn from these when there will be something to do."""
+        events.subscribe(self._accepted, JobAccepted)
+        events.subscribe(self._imported, JobImported)
+        events.subscribe(self._changed, JobChanged)
+
+    def _accepted(self, event: JobAccepted) -> None:
+        if event.job.expires_at is not None:
+            self.expires(event.job)
+
+    def _imported(self, event: JobImported) -> None:
+        if event.job.place.live:
+            self.expires(event.job)
+        else:
+            self._book_prune(self._clock.now() + self._keeps(event.job.state))
+
+    def _changed(self, event: JobChanged) -> None:
+        job = event.job
+        if job.place.live:
+            self.expires(job)  # in flight at its instant, it was passed over
+        else:
+            self._book_prune(self._clock.now() + self._keeps(job.state))
+            if prune.too_many(self._storage.tally, self.retention()):
+                self._book_prune(self._clock.now() + PRUNE_SOON)
+        self._save_sometimes()
 
     def expires(self, job: Job) -> None:
         """Look at a waiting job again when its time runs out."""
