@@ -9,6 +9,7 @@ import asyncio
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from http import HTTPStatus
 from typing import BinaryIO, Final
 
@@ -140,7 +141,7 @@ def head(status: int, kind: str | None, length: int | None, headers: Mapping[str
     """The head of an answer. Values come from jobs too, so nothing in them may end a line."""
     text = _LINES.get(status) or f"HTTP/1.1 {status} \r\n"  # a destination may have numbers of its own
     if kind is not None:
-        text += f"Content-Type: {_UNSAFE.sub('', kind)}\r\n"
+        text += _kind_line(kind)
     if length is not None:
         text += f"Content-Length: {length}\r\n"
     for name, value in headers.items():
@@ -150,6 +151,11 @@ def head(status: int, kind: str | None, length: int | None, headers: Mapping[str
     elif request.version < HttpVersion11:
         text += "Connection: keep-alive\r\n"
     return (text + "\r\n").encode("latin-1")
+
+
+@lru_cache(maxsize=64)
+def _kind_line(kind: str) -> str:
+    return f"Content-Type: {_UNSAFE.sub('', kind)}\r\n"
 
 
 def farewell(refusal: Refused) -> bytes:

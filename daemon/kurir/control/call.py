@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 from aiohttp.web import BaseRequest
@@ -29,8 +28,7 @@ class Lives(Protocol):
     """Done as soon as others serve, or nobody."""
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
+class Call(Struct, frozen=True):
     """One request. `query` and `said` have the types that the table of the API gives its endpoint."""
 
     lives: Lives

@@ -21,8 +21,8 @@ from kurir.store.statements import load
 
 _SQL = load("tables")
 FOLDER = "bodies"
-INLINE_LIMIT = 64 * 1024
-"""Payloads up to this size (in bytes) stand beside the row."""
+INLINE = 64 * 1024
+"""Payloads up to this size (in bytes) stand beside the row; larger ones in files of their own."""
 
 _NAME = re.compile(r"([0-9a-f]{32})-([0-9a-f]{16})")
 _PARTIAL = ".part"

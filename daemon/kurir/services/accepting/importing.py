@@ -23,7 +23,6 @@ from kurir.services.accepting.compose import Request, content_digest, line_of
 from kurir.services.accepting.import_request import request_of
 from kurir.services.accepting.intake import UNSURE, How, Intake, Receipt
 from kurir.services.accepting.portable import PortableJob
-from kurir.services.accepting.preparation import INLINE
 from kurir.services.accepting.timing import due_at, duration, instant
 from kurir.services.defects import report
 from kurir.services.delivering.own_secrets import OwnSecrets
@@ -151,7 +150,7 @@ class Importer:
             limit = registry.limits.max_job_bytes
             raise Refused("too_large", f"cannot import the job: its payload has {size} bytes, the limit is {limit}")
         request = request_of(registry, peer, said, body, partial(self._own_secrets.names, owner))
-        kind = BodyKind.NONE if body is None else BodyKind.INLINE if size <= INLINE else BodyKind.FILE
+        kind = BodyKind.NONE if body is None else BodyKind.INLINE if size <= bodies.INLINE else BodyKind.FILE
         given = self._import(said, request, owner, uid, kind)  # what is refused leaves no file
         if kind is BodyKind.FILE and body is not None:
             there = await self._reader.run(partial(look.job, uid=uid))

@@ -22,7 +22,7 @@ from kurir.domain.ledger import Drop, sentence
 from kurir.domain.peer import Peer
 from kurir.domain.policy import SECOND
 from kurir.domain.submission import Submission
-from kurir.services.accepting.preparation import Compose, Preparer, Twins
+from kurir.services.accepting.preparation import Compose, Preparer
 from kurir.services.accepting.timing import due_at
 from kurir.services.delivering.own_secrets import OwnSecrets
 from kurir.services.dispatching.dispatcher import Dispatcher
@@ -135,9 +135,10 @@ class Intake:
         if (closed := self.closed()) is not None:
             raise closed
         batch: list[tuple[NewJob, Room]] = []
+        at = self._preparer.now()
         try:
             for submission in submissions:
-                batch.append(await self._preparer.prepare(peer, submission, None))  # noqa: PERF401 - those before are known
+                batch.append(await self._preparer.prepare(peer, submission, None, at))  # noqa: PERF401 - those before are known
             written = await self._storage.promise(lambda tx: write(tx, batch))
         except Refused as refusal:
             if refusal.code != UNSURE:
@@ -158,13 +159,13 @@ class Intake:
         """Refusals at their places, and the lines that may go into the queue."""
         results: list[Receipt | Refused | None] = []
         prepared: list[_Line] = []
-        twins = Twins(self._gates.registry)
+        at = self._preparer.now()
         for number, line in enumerate(lines):
             try:
                 submission = strictjson.decode(line, Submission)
-                made = twins.of(submission)
-                if made is None:
-                    made = twins.first(submission, await self._preparer.prepare(peer, submission, None))
+                made = self._preparer.twin(peer, submission, at) or await self._preparer.prepare(
+                    peer, submission, None, at
+                )
             except Refused as refusal:
                 if atomic:
                     await self._preparer.discard(new for _, new, _ in prepared)
@@ -193,7 +194,9 @@ class Intake:
     async def _submit(self, peer: Peer, submission: Submission, body: bytes | None, compose: Compose | None) -> Receipt:
         if (closed := self.closed()) is not None:
             raise closed
-        new, room = await self._preparer.prepare(peer, submission, body, compose)
+        at = self._preparer.now()
+        made = self._preparer.twin(peer, submission, at) if body is None and compose is None else None
+        new, room = made or await self._preparer.prepare(peer, submission, body, at, compose)
         try:
             result = await self._storage.promise(partial(insert, new=new, room=room, catalog=self._storage.catalog))
         except Refused as refusal:

@@ -7,19 +7,19 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import random
 from collections.abc import Callable, Iterable
 
 import msgspec
-from msgspec import UNSET, structs
 
 from kurir.domain.errors import Refused, StoreFailing
+from kurir.domain.instant import Now
 from kurir.domain.job import BodyKind, NewJob
 from kurir.domain.peer import Peer
 from kurir.domain.policy import Limits, OnDead, WhenFull
 from kurir.domain.submission import Submission
 from kurir.services.accepting.compose import Composer, Request, content_digest, line_of
 from kurir.services.accepting.timing import timing
+from kurir.services.accepting.twins import Twins, new_uid
 from kurir.services.defects import report
 from kurir.services.delivering.own_secrets import OwnSecrets
 from kurir.services.dispatching.budgets import needs_with_size
@@ -30,12 +30,7 @@ from kurir.store import bodies
 from kurir.store.insert import Room
 from kurir.system.clock import Clock
 
-INLINE = 64 * 1024
-"""Payloads up to this many bytes stand in the database; larger ones in files of their own."""
-
-
-_random = random.Random()  # noqa: S311 - seeded by the system; ids are unique, not secret: who may see a job is checked
-
+Prepared = tuple[NewJob, Room]
 Compose = Callable[[Registry, Peer], Request]
 """Makes the request of a job under the configuration of today. Raises Refused."""
 
@@ -48,6 +43,15 @@ class Preparer:
         self._gates = gates
         self._clock = clock
         self._own_secrets = own_secrets
+        self._twins = Twins()
+
+    def now(self) -> Now:
+        """The instant at which what comes in together is accepted."""
+        return Now(self._clock.now(), self._clock.wall())
+
+    def twin(self, peer: Peer, submission: Submission, at: Now) -> Prepared | None:
+        """What `prepare` would make of it, if the like of it came before."""
+        return self._twins.of(self._gates.registry, peer, submission, at)
 
     def check(self, peer: Peer, submission: Submission) -> None:
         """Raise Refused for a job that could not be accepted now, be there room or not."""
@@ -57,11 +61,11 @@ class Preparer:
         timing(submission, request.topic, self._clock.now(), self._clock.wall(), trusted=False)
 
     async def prepare(
-        self, peer: Peer, submission: Submission, body: bytes | None, compose: Compose | None = None
-    ) -> tuple[NewJob, Room]:
+        self, peer: Peer, submission: Submission, body: bytes | None, at: Now, compose: Compose | None = None
+    ) -> Prepared:
         """Check everything that can be checked without the store, and write a large payload to its file."""
         registry = self._gates.registry
-        now, wall = self._clock.now(), self._clock.wall()
+        now, wall = at.device, at.wall
         composer = Composer(registry, peer, self._own_secrets)
         request = compose(registry, peer) if compose else composer.compose(submission, body)
         topic = request.topic
@@ -73,7 +77,7 @@ class Preparer:
         # The clock is asked where the answer matters alone.
         trusted = submission.not_before is not None and self._clock.trusted()
         when = timing(submission, topic, now, wall, trusted=trusted)
-        kind = BodyKind.NONE if payload is None else BodyKind.INLINE if size <= INLINE else BodyKind.FILE
+        kind = BodyKind.NONE if payload is None else BodyKind.INLINE if size <= bodies.INLINE else BodyKind.FILE
         if kind is BodyKind.FILE and payload is not None:
             await self._keep_file(uid, payload)
         unique = submission.unique
@@ -112,6 +116,8 @@ class Preparer:
             reason=when.reason,
         )
         room = Room(limits=registry.limits, admin=peer.admin, drop_oldest=topic.when_full is WhenFull.DROP_OLDEST)
+        if body is None and compose is None:
+            self._twins.remember(registry, peer, submission, (new, room))
         return new, room
 
     async def _keep_file(self, uid: bytes, payload: bytes) -> None:
@@ -130,53 +136,7 @@ class Preparer:
                     report("the file of a payload cannot be removed", fault)
 
 
-class Twins:
-    """Lines of a batch that differ from one before in their payload alone: what was found of that holds for them.
-
-    A batch is one user's, read at one instant under one configuration; and nearly all batches are of such lines.
-    """
-
-    def __init__(self, registry: Registry) -> None:
-        self._registry = registry
-        self._largest = min(INLINE, registry.limits.max_job_bytes)  # needs no file and no refusal
-        self._said: Submission | None = None
-        self._prepared: tuple[NewJob, Room] | None = None
-
-    def first(self, said: Submission, prepared: tuple[NewJob, Room]) -> tuple[NewJob, Room]:
-        """Remember what became of a line, as far as its payload did not decide it."""
-        new, _ = prepared
-        if said.payload is not UNSET and new.body_kind is BodyKind.INLINE and new.content_digest is None:
-            self._said, self._prepared = structs.replace(said, payload=UNSET), prepared
-        return prepared
-
-    def of(self, said: Submission) -> tuple[NewJob, Room] | None:
-        """The job of a line, if it is a twin of the one that is remembered."""
-        payload = said.payload
-        if self._prepared is None or payload is UNSET or structs.replace(said, payload=UNSET) != self._said:
-            return None
-        body = bytes(payload)
-        if len(body) > self._largest:
-            return None
-        new, room = self._prepared
-        twin = structs.replace(
-            new,
-            uid=new_uid(new.wall_created),
-            body=body,
-            size=len(body),
-            digest=hashlib.sha256(body).digest(),
-            needs=needs_with_size(new.needs, self._registry, new.destination, len(body)),
-        )
-        return twin, room
-
-
 def _check_size(size: int, limits: Limits) -> None:
     if size > limits.max_job_bytes:
         limit = limits.max_job_bytes
         raise Refused("too_large", f"cannot accept the job: its payload has {size} bytes, the limit is {limit}")
-
-
-def new_uid(wall: int) -> bytes:
-    """A UUIDv7 (RFC 9562): 48 bits of wall-clock milliseconds, 74 random ones. Nothing relies on its order."""
-    low = _random.getrandbits(74)
-    high = (wall & 0xFFFF_FFFF_FFFF) << 16 | 0x7000 | low >> 62
-    return (high << 64 | 0x8000_0000_0000_0000 | low & 0x3FFF_FFFF_FFFF_FFFF).to_bytes(16, "big")

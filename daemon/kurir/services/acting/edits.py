@@ -19,7 +19,6 @@ from kurir.domain.job import ADHOC_TOPIC, OUTBOX_PREFIX, BodyKind, Job
 from kurir.domain.policy import Destination
 from kurir.domain.submission import Edit
 from kurir.services.accepting.compose import target_line
-from kurir.services.accepting.preparation import INLINE
 from kurir.services.accepting.timing import duration
 from kurir.services.defects import report
 from kurir.services.delivering.own_secrets import OwnSecrets
@@ -150,7 +149,7 @@ class Editor:
     async def _kept_body(self, job: Job, body: bytes | None, digest: bytes) -> BodyKind:
         if body is None:
             return BodyKind.NONE
-        if len(body) <= INLINE:
+        if len(body) <= bodies.INLINE:
             return BodyKind.INLINE
         self._storage.require_room()
         try:

@@ -117,7 +117,7 @@ class Dispatcher:
             gate = self._ring.shut_by(lane)
             if gate is not None and gate.kind == RECONNECT:
                 self._ring.reopen((lane,))
-        self.gained(ready, min((job.due_at for job in jobs if job.place is Place.WAITING), default=None))
+        self.gained(ready, min([job.due_at for job in jobs if job.place is Place.WAITING], default=None))
 
     def gained(self, ready: Iterable[int], due_at: int | None = None) -> None:
         """Lanes gained a ready job, or a job waits until `due_at`."""

@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import base64
 import uuid
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import lru_cache
 from typing import Final
 
-from msgspec import UNSET, UnsetType, structs
+from msgspec import UNSET, Struct, UnsetType, structs
 
 from kurir.domain.instant import Now
 from kurir.domain.job import BodyKind, Job, JobError, Place, Reason, Result, State
@@ -32,6 +31,7 @@ from kurir.store.look import AttemptSeen
 
 _EPOCH: Final = datetime(1970, 1, 1)  # noqa: DTZ001 - UTC; without a zone its text needs no offset cut off
 _LATEST: Final = 253_402_300_799_999  # the end of the year 9999
+_STATES: Final = tuple(place.state.value for place in Place)
 _NO_LEASE_END: Final = LeaseDocument(None)
 
 
@@ -56,8 +56,7 @@ def perhaps(wall_ms: int | None) -> Instant | None:
     return None if wall_ms is None else instant(wall_ms)
 
 
-@dataclass(frozen=True, slots=True)
-class Lens:
+class Lens(Struct, frozen=True):
     """What documents are seen through: the configuration, and the present instant on both clocks."""
 
     registry: Registry
@@ -75,14 +74,14 @@ class Lens:
 
     def job(self, job: Job, result: ResultDocument | UnsetType | None = UNSET) -> JobDocument:
         """A job as everybody is shown it. If it has ended and no result is given, that member is left out."""
-        public_id = job.public_id
+        public_id, created = job.public_id, instant(job.wall_created)
         return JobDocument(
             id=public_id,
             seq=job.id,
             topic=job.topic,
             destination=job.destination or None,
             owner=job.owner,
-            state=job.state.value,
+            state=_STATES[job.place],
             reason=self._reason(job),
             priority=job.priority,
             ordering_key=job.ordering_key,
@@ -96,13 +95,13 @@ class Lens:
             charged=job.charged,
             unreachable=job.unreachable,
             max_attempts=self.max_attempts(job),
-            created_at=instant(job.wall_created),
-            updated_at=instant(job.wall_updated),
+            created_at=created,
+            updated_at=created if job.wall_updated == job.wall_created else instant(job.wall_updated),
             due_at=self.estimate(job.due_at) if job.wall_not_before is None else instant(job.wall_not_before),
-            expires_at=self.estimate(job.expires_at),
-            finished_at=perhaps(job.wall_ended),
+            expires_at=None if job.expires_at is None else self.estimate(job.expires_at),
+            finished_at=None if job.wall_ended is None else instant(job.wall_ended),
             lease=self._lease(job) if job.place is Place.LEASED else None,
-            last_error=error_document(job.last_error),
+            last_error=None if job.last_error is None else error_document(job.last_error),
             result=None if result is UNSET and job.wall_ended is None else result,
         )
 
@@ -125,9 +124,10 @@ class Lens:
         return None if topic is None else topic.retry.max_attempts
 
     def _reason(self, job: Job) -> str | None:
-        if job.state is State.PENDING:
-            return Reason.PARKED.value if self.parked(job) else (job.reason or Reason.NEW).value
-        return job.reason.value if job.state is State.CANCELLED and job.reason else None
+        place, reason = job.place, job.reason
+        if place <= Place.SUSPECT:  # pending
+            return Reason.PARKED.value if self.parked(job) else (reason or Reason.NEW).value
+        return reason.value if place is Place.CANCELLED and reason else None
 
 
 class Series:
