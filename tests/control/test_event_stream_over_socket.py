@@ -20,6 +20,8 @@ from kurir.domain.events import (
     AttemptEnded,
     DestinationHeld,
     DestinationOpened,
+    Emit,
+    Events,
     JobAccepted,
     JobChanged,
     NetworkChanged,
@@ -72,6 +74,12 @@ async def following(path: Path, query: str = "", last_id: str | None = None) -> 
 
 def hub() -> EventStream:
     return EventStream(lambda: Lens(registry(), Now(0, 1_000_000)), lambda: 1_000_000)
+
+
+def emitting_to(stream: EventStream) -> Emit:
+    events = Events()
+    stream.subscribe(events)
+    return events.emit
 
 
 async def test_the_life_of_a_job_is_told_in_order(tmp_path: Path) -> None:
@@ -167,21 +175,23 @@ def test_an_event_becomes_text_only_when_somebody_reads_it_and_then_once() -> No
         return Lens(registry(), Now(0, 0))
 
     stream = EventStream(lens, lambda: 0)
-    stream.take(JobAccepted(build_job()))
+    emit = emitting_to(stream)
+    emit(JobAccepted(build_job()))
     assert made == 0
     texts: list[bytes] = []
     followers = [Follower(EVERYTHING, lambda text: bool(texts.append(text)) or True, lambda: None) for _ in range(3)]
     for follower in followers:
         stream.follow(follower, None)
-    stream.take(JobChanged(build_job(place=Place.DONE), State.LEASED, 1.0))
+    emit(JobChanged(build_job(place=Place.DONE), State.LEASED, 1.0))
     assert len(texts) == 3
     assert made == 1
 
 
 def test_the_ring_holds_the_last_ones_and_an_older_id_is_unknown() -> None:
     stream = hub()
+    emit = emitting_to(stream)
     for number in range(RING + 10):
-        stream.take(JobAccepted(build_job(priority=number % 7)))
+        emit(JobAccepted(build_job(priority=number % 7)))
     life = stream._life
 
     def first_after(number: int) -> bytes:
@@ -196,12 +206,13 @@ def test_the_ring_holds_the_last_ones_and_an_older_id_is_unknown() -> None:
 
 def test_who_catches_up_too_slowly_is_cut_off() -> None:
     stream = hub()
-    stream.take(JobAccepted(build_job()))
+    emit = emitting_to(stream)
+    emit(JobAccepted(build_job()))
     cut: list[bool] = []
     follower = Follower(EVERYTHING, lambda text: True, lambda: cut.append(True))
     stream.follow(follower, f"{stream._life}-0")
     for _ in range(RING):
-        stream.take(JobAccepted(build_job()))
+        emit(JobAccepted(build_job()))
     assert (cut, stream.followers) == ([True], 0)
 
 
@@ -241,7 +252,8 @@ async def test_a_head_of_the_stream_is_only_that(served: Control) -> None:
 
 def test_what_is_said_of_an_event_is_json_with_its_members() -> None:
     stream = hub()
-    stream.take(DestinationHeld("api", "portal", "sign in"))
+    emit = emitting_to(stream)
+    emit(DestinationHeld("api", "portal", "sign in"))
     follower = Follower(EVERYTHING, lambda text: True, lambda: None)
     stream.follow(follower, f"{stream._life}-0")
     text = stream.missed(follower, 1 << 20)

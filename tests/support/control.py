@@ -57,7 +57,7 @@ async def control(
         defects: list[tuple[str, Exception]] = []
         services = services_of(engine, clock, version="0.0.1", metrics=lambda: METRICS)
         stream = EventStream(services.inspector.lens, clock.wall)
-        engine._outside.events.subscribe(stream.take)
+        stream.subscribe(engine._outside.events)
         server = ControlServer(
             stream,
             lambda: engine.gates.registry.access,

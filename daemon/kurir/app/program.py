@@ -138,7 +138,7 @@ class Program:
         stream = EventStream(self._lens, self._clock.wall)
         self._subscribers = [
             metrics.subscribe,
-            lambda events: events.subscribe(stream.take),
+            stream.subscribe,
             lambda events: events.subscribe(follower.on_event),
         ]
         alerts = self._alerts = self._new_alerts(agenda, folding, control)

@@ -54,6 +54,8 @@ _BECAME: Final = {
     State.CONFLICT: "job.conflict",
     State.CANCELLED: "job.cancelled",
 }
+ALWAYS_TOLD: Final = tuple(_NAMES)
+"""Events of these kinds are told to followers. What is no change of a job's and not among them is for the metrics."""
 _encode = msgspec.json.Encoder().encode
 
 
@@ -82,30 +84,30 @@ class Interest:
         return isinstance(event, _PUBLIC)
 
 
-class Entry:
+class Entry(msgspec.Struct):
     """One event of the ring; its text is made once, when it is first read."""
 
-    __slots__ = ("_text", "event", "name", "number", "wall_at")
-
-    def __init__(self, number: int, name: str, event: Event, wall_at: int) -> None:
-        self.number = number
-        self.name = name
-        self.event = event
-        self.wall_at = wall_at
-        self._text: bytes | None = None
+    number: int
+    event: Event
+    wall_at: int
+    made: bytes | None = None
 
     def text(self, life: str, lens: Callable[[], Lens]) -> bytes:
         """The event as it goes over the wire."""
-        if self._text is None:
+        if self.made is None:
             data = _encode(_data(self.event, self.wall_at, lens()))
-            self._text = b"id: %b-%d\nevent: %b\ndata: %b\n\n" % (life.encode(), self.number, self.name.encode(), data)
-        return self._text
+            name = _name_of(self.event).encode()
+            self.made = b"id: %b-%d\nevent: %b\ndata: %b\n\n" % (life.encode(), self.number, name, data)
+        return self.made
 
 
-def name_of(event: Event) -> str | None:
-    """The public name of an event; None for those that are for the metrics alone."""
-    name = _NAMES.get(type(event))
-    return _BECAME.get(event.job.state) if name is None and isinstance(event, JobChanged) else name
+def is_told(change: JobChanged) -> bool:
+    """Whether followers are told of a change. (That a job is leased is told as its claim.)"""
+    return change.job.place.state in _BECAME
+
+
+def _name_of(event: Event) -> str:
+    return _BECAME[event.job.state] if isinstance(event, JobChanged) else _NAMES[type(event)]
 
 
 def _job_of(event: Event) -> Job | None:

@@ -11,8 +11,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
-from kurir.control.event_text import Entry, Interest, name_of
-from kurir.domain.events import Event
+from kurir.control.event_text import ALWAYS_TOLD, Entry, Interest, is_told
+from kurir.domain.events import Event, Events, JobChanged
 from kurir.services.showing.views import Lens, instant
 
 RING: Final = 4096
@@ -37,7 +37,7 @@ class Follower:
 
 
 class EventStream:
-    """The ring, and those who follow. Subscribe `take` to the events of the daemon."""
+    """The ring, and those who follow. `subscribe` it to the events of the daemon."""
 
     def __init__(self, lens: Callable[[], Lens], wall: Callable[[], int]) -> None:
         self._lens = lens
@@ -52,12 +52,18 @@ class EventStream:
         """How many follow."""
         return len(self._followers)
 
-    def take(self, event: Event) -> None:
-        """Subscriber: keep an event, and hand it to who follows."""
-        name = name_of(event)
-        if name is None:
-            return
-        entry = Entry(self._next, name, event, self._wall())
+    def subscribe(self, events: Events) -> None:
+        """Take what these tell, as far as followers are told of it."""
+        events.subscribe(self._take, *ALWAYS_TOLD)
+        events.subscribe(self._take_change, JobChanged)
+
+    def _take_change(self, event: JobChanged) -> None:
+        if is_told(event):
+            self._take(event)
+
+    def _take(self, event: Event) -> None:
+        """Keep an event, and hand it to who follows."""
+        entry = Entry(self._next, event, self._wall())
         self._next += 1
         self._ring.append(entry)
         for follower in list(self._followers) if self._followers else ():
