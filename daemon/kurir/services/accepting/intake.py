@@ -116,14 +116,16 @@ class Intake:
         results, prepared = await self._prepare_lines(peer, lines, atomic=atomic)
         if prepared:
             outcomes = await self._write_lines(prepared, atomic=atomic)
-            self._announce(
-                [(o, new) for (_, new, _), o in zip(prepared, outcomes, strict=True) if isinstance(o, Inserted)]
-            )
+            inserted: list[tuple[Inserted, NewJob]] = []
+            left_out: list[NewJob] = []
             for (number, new, _), outcome in zip(prepared, outcomes, strict=True):
+                if isinstance(outcome, Inserted):
+                    inserted.append((outcome, new))
+                elif not (isinstance(outcome, Refused) and outcome.code == UNSURE):
+                    left_out.append(new)
                 results[number] = outcome if isinstance(outcome, Refused) else self._receipt(outcome, new)
-            await self._preparer.discard(
-                new for (_, new, _), result in zip(prepared, outcomes, strict=True) if _left_out(result)
-            )
+            self._announce(inserted)
+            await self._preparer.discard(left_out)
         return [result for result in results if result is not None]
 
     def check(self, peer: Peer, submission: Submission) -> None:
@@ -231,7 +233,7 @@ class Intake:
     def _receipt(self, result: Outcome, new: NewJob) -> Receipt:
         match result:
             case Inserted():
-                return Receipt(How.CREATED, result.job.uid, result.job.state, result.job)
+                return Receipt(How.CREATED, result.job.uid, State.PENDING, result.job)
             case Repeated():
                 self._emit(SubmitRepeated(new.topic))
                 return Receipt(How.DUPLICATE, result.job.uid, result.job.state, result.job)
@@ -272,10 +274,6 @@ class Intake:
         if abs(due_at(not_before, now.device, now.wall, trusted=trusted) - due) > SECOND:
             run = partial(amend.reanchor, now=now, trusted=trusted)
             self._storage.outcome_then(run, lambda _: self._dispatcher.look_again())
-
-
-def _left_out(result: Outcome | Refused) -> bool:
-    return result.code != UNSURE if isinstance(result, Refused) else not isinstance(result, Inserted)
 
 
 class _BatchRefused(Exception):

@@ -34,6 +34,10 @@ class _Known(Struct, frozen=True):
     said: Submission
     new: NewJob
     room: Room
+    largest: int
+    """Bytes of a payload that needs neither a file nor a refusal."""
+    budgeted: bool
+    """Whether the payload's size decides in which lane the job stands."""
 
 
 class Twins:
@@ -52,7 +56,16 @@ class Twins:
         if len(self._known) >= MOST:
             self._known.clear()
         rest, bare = structs.replace(said, payload=UNSET), structs.replace(new, body=None)
-        self._known[peer.uid, said.topic] = _Known(registry, peer, rest, bare, room)
+        destination = registry.destinations.get(new.destination)
+        self._known[peer.uid, said.topic] = _Known(
+            registry,
+            peer,
+            rest,
+            bare,
+            room,
+            largest=min(INLINE, registry.limits.max_job_bytes),
+            budgeted=destination is not None and destination.budget is not None,
+        )
 
     def of(self, registry: Registry, peer: Peer, said: Submission, at: Now) -> tuple[NewJob, Room] | None:
         """The job of a submission, if it is a twin of the one that is remembered."""
@@ -62,7 +75,8 @@ class Twins:
         if (known.peer is not peer and known.peer != peer) or structs.replace(said, payload=UNSET) != known.said:
             return None
         body, new = bytes(payload), known.new
-        if len(body) > min(INLINE, registry.limits.max_job_bytes):  # needs a file, or a refusal
+        size = len(body)
+        if size > known.largest:
             return None
         later = at.device - new.accepted_at
         if said.not_before is not None and (later or at.wall != new.wall_created):
@@ -71,9 +85,9 @@ class Twins:
             new,
             uid=new_uid(at.wall),
             body=body,
-            size=len(body),
+            size=size,
             digest=hashlib.sha256(body).digest(),
-            needs=needs_with_size(new.needs, registry, new.destination, len(body)),
+            needs=needs_with_size(new.needs, registry, new.destination, size) if known.budgeted else new.needs,
             accepted_at=at.device,
             wall_created=at.wall,
             due_at=new.due_at + later,
