@@ -81,19 +81,33 @@ class Engine:
     def __init__(self, opened: Opened, outside: Surroundings, registry: Registry, conditions: Conditions) -> None:
         self._opened = opened
         self._outside = outside
-        clock, emit = outside.clock, outside.events.emit
-        # One source for the spread of retries, probes and reconnects; it keeps no secret.
-        uniform = random.Random().uniform  # noqa: S311
         self.registry = registry
         self.secrets: Secrets | None = None
         self.own_secrets = outside.own_secrets
         self.spread = 0
         self.look_at_power: Callable[[], Awaitable[None]] = _no_look
         self.want_charge: Callable[[], None] = lambda: None
-        self.agenda = Agenda(clock, emit)
+        self._build_store()
+        self._build_delivery(conditions)
+        self._build_makers()
+        self._build_hands()
+        self._connect()
+
+    def _build_store(self) -> None:
+        opened, outside = self._opened, self._outside
+        self.agenda = Agenda(outside.clock, outside.events.emit)
         self.reader = Reader(outside.folder)
         writer = Writer(opened.conn, opened.tally)
-        self.storage = Storage(writer, opened.catalog, outside.folder, outside.reserve, self.agenda, emit)
+        self.storage = Storage(
+            writer, opened.catalog, outside.folder, outside.reserve, self.agenda, outside.events.emit
+        )
+
+    def _build_delivery(self, conditions: Conditions) -> None:
+        """From what may be sent at all to the attempts under way."""
+        opened, outside, registry = self._opened, self._outside, self.registry
+        clock, emit = outside.clock, outside.events.emit
+        # One source for the spread of retries, probes and reconnects; it keeps no secret.
+        uniform = random.Random().uniform  # noqa: S311
         self.network = NetworkWatch(self.agenda, emit, conditions)
         self.gates = Gates(registry, clock, self.network.conditions, emit, uniform)
         self.budgets = Budgets(clock, self.network.conditions, self.agenda, self.storage)
@@ -124,6 +138,11 @@ class Engine:
             withdraw=self.delivery.withdraw,
         )
         self.delivery.began = self.withdrawal.began
+
+    def _build_makers(self) -> None:
+        """Where jobs come from, and who pulls them."""
+        opened, outside = self._opened, self._outside
+        clock, emit = outside.clock, outside.events.emit
         self.consumers = Consumers(
             self.storage,
             self.reader,
@@ -157,8 +176,12 @@ class Engine:
             own_secrets=outside.own_secrets,
         )
         self.exporter = Exporter(
-            self.reader, opened.catalog, self.gates, clock, outside.folder, lambda: exchange.ambiguous_below
+            self.reader, opened.catalog, self.gates, clock, outside.folder, lambda: self.delivery.ambiguous_below
         )
+
+    def _build_hands(self) -> None:
+        """What people do to jobs, and what has to be done from time to time."""
+        outside, clock = self._outside, self._outside.clock
         self.operations = Operations(
             self.storage,
             self.reader,
@@ -178,10 +201,10 @@ class Engine:
         ]
         self.housekeeping = Housekeeping(self.storage, self.reader, self.dispatcher, self.patience, clock, self.agenda)
         self.liveness = Liveness(self.storage, self.dispatcher, clock.now)
-        self._connect(clock)
 
-    def _connect(self, clock: Clock) -> None:
+    def _connect(self) -> None:
         """Who hears of what."""
+        clock = self._outside.clock
         self.reader.damaged = self.storage.failed
         self.housekeeping.retention = lambda: self.registry.retention
         self.housekeeping.emit = self._outside.events.emit
