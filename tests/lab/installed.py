@@ -14,8 +14,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from boxes import SUITES, SYSTEM, Box, tree
+from boxes import Box
 from lab_processes import Received, received, until
+from trees import SUITES, SYSTEM, tree
 
 from kurir.client import Client, Job
 from support.packages import package

@@ -17,8 +17,8 @@ from pathlib import Path
 
 from alpine_root import alpine_tree
 from apks import make, needed
-from boxes import kept_tree, mirror
 from disks import run
+from trees import kept_tree, mirror
 
 LOCK = Path(__file__).parents[2] / "requirements.lock"
 PROVIDED = {

@@ -16,12 +16,13 @@ from typing import Any
 
 import pytest
 from alpine_root import alpine_tree, missing_alpine
-from boxes import Box, kept_tree
+from boxes import Box
 from disks import run
 from edge_site import INTERNET, PORT, URL
 from lab_processes import Receiver, until
 from musl_python import musl_python, stand_ins
 from openrc import STARTED, STOPPED, Service
+from trees import kept_tree
 
 from kurir.client import Client
 from support.nmlab import NetworkLab

@@ -10,8 +10,8 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
-from boxes import SUITES, kept_tree, mirror
 from disks import run, unmount
+from trees import SUITES, kept_tree, mirror
 
 from kurir.client import Client
 from support.packages import System, dependencies, package

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import installed
 import pytest
-from boxes import UNUSED_S, Box, kept_tree, missing
+from boxes import Box, missing
+from trees import UNUSED_S, kept_tree
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(900)]
 
@@ -81,7 +82,7 @@ def test_a_box_lives_in_a_network_that_it_is_given(root: Path) -> None:
 
 
 def test_a_tree_is_made_once_and_not_at_all_if_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("boxes.CACHE", tmp_path)
+    monkeypatch.setattr("trees.CACHE", tmp_path)
     made: list[Path] = []
 
     def build(folder: Path) -> None:

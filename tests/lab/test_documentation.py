@@ -6,8 +6,9 @@ import shutil
 
 import pytest
 from bare_trees import bare_tree
-from boxes import SUITES, Box, missing
+from boxes import Box, missing
 from reader import PERSON, Reader, installed_by_hand, typed
+from trees import SUITES
 
 from support.packages import System, package
 from support.pages import DOCS

@@ -13,10 +13,11 @@ from pathlib import Path
 import pytest
 from alpine_root import alpine_tree, missing_alpine
 from apks import needed
-from boxes import Box, kept_tree
+from boxes import Box
 from disks import run
 from musl_python import musl_python, musl_wheels, stand_ins
 from reader import PERSON, Reader
+from trees import kept_tree
 
 from support.packages import package
 

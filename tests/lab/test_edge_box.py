@@ -8,12 +8,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from boxes import SUITES
 from boxes import missing as missing_box
 from edge_site import PORT as PORT_OF_THE_SERVER
 from edge_site import SERVER, URL, Site, offline, reachable, router_of_the_internet, watching
 from installed import SETTINGS, Device, device
 from lab_processes import Receiver, until
+from trees import SUITES
 
 from kurir.system.networkmanager_facts import NAME, ROOT
 from support.daemon import merged

@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from boxes import SUITES, Box, missing, tree
+from boxes import Box, missing
 from lab_processes import Receiver, until
 from openrc import LOG, STARTED, STOPPED, UNSUPERVISED, Service, install
+from trees import SUITES, tree
 
 from kurir.client import Client
 from support.packages import package

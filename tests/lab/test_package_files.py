@@ -17,8 +17,9 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 from alpine_root import alpine_tree
-from boxes import SUITES, SYSTEM, Box, missing, tree
+from boxes import Box, missing
 from packaging.requirements import Requirement
+from trees import SUITES, SYSTEM, tree
 
 from support.packages import ROOT, Architecture, System, build, dependencies, package
 

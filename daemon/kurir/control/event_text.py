@@ -84,7 +84,7 @@ class Interest:
         return isinstance(event, _PUBLIC)
 
 
-class Entry(msgspec.Struct):
+class Entry(msgspec.Struct, gc=False):
     """One event of the ring; its text is made once, when it is first read."""
 
     number: int

@@ -11,11 +11,11 @@ from msgspec import Struct
 from kurir.domain.job import Job, State
 
 
-class JobAccepted(Struct, frozen=True):
+class JobAccepted(Struct, frozen=True, gc=False):
     job: Job
 
 
-class JobImported(Struct, frozen=True):
+class JobImported(Struct, frozen=True, gc=False):
     """A job of another daemon goes on here."""
 
     job: Job
@@ -34,11 +34,11 @@ class SubmitRefused:
     topic: str
 
 
-class JobClaimed(Struct, frozen=True):
+class JobClaimed(Struct, frozen=True, gc=False):
     job: Job
 
 
-class AttemptEnded(Struct, frozen=True):
+class AttemptEnded(Struct, frozen=True, gc=False):
     """One request (or a try that could not reach the server) is over. `seconds` is its duration on device time."""
 
     job: Job
@@ -61,7 +61,7 @@ class TokenAsked:
     received: int
 
 
-class JobChanged(Struct, frozen=True):
+class JobChanged(Struct, frozen=True, gc=False):
     """A job reached another state; `job` shows it afterwards, `was` is the state before."""
 
     job: Job
@@ -69,7 +69,7 @@ class JobChanged(Struct, frozen=True):
     age: float  # seconds since it was accepted, on device time
 
 
-class JobProgress(Struct, frozen=True):
+class JobProgress(Struct, frozen=True, gc=False):
     """A local consumer says how far it is with a job."""
 
     job: Job

@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 
-class Now(Struct, frozen=True):
+class Now(Struct, frozen=True, gc=False):
     """One instant on both clocks, in milliseconds: device time decides, wall time is shown to people."""
 
     device: int

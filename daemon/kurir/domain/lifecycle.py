@@ -73,7 +73,7 @@ def after(state: State, step: Step) -> State | None:
     return TABLE.get((state, step))
 
 
-class Transition(Struct, frozen=True, kw_only=True):
+class Transition(Struct, frozen=True, kw_only=True, gc=False):
     """The end of an attempt, ready to be written: absolute values, guarded by the lease it was computed under."""
 
     to: State

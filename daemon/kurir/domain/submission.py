@@ -37,7 +37,7 @@ class Unless(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True
     newer_in_key: bool = False
 
 
-class Submission(Struct, frozen=True, forbid_unknown_fields=True):
+class Submission(Struct, frozen=True, forbid_unknown_fields=True, gc=False):
     """One job as a program wants it. Durations are strings such as "30s"."""
 
     topic: Key | None = None

@@ -46,7 +46,7 @@ class LaneClaim:
     past: tuple[int, int] | None = None
 
 
-class Claimed(Struct, frozen=True):
+class Claimed(Struct, frozen=True, gc=False):
     """A leased job with its inline payload."""
 
     job: Job

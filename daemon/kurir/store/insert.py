@@ -31,7 +31,7 @@ _TABLES = load("tables")
 _DEAD_COUNT = " (dead letters count until they are sent again or discarded)"
 
 
-class Inserted(Struct, frozen=True):
+class Inserted(Struct, frozen=True, gc=False):
     """The job is in the queue. `ready`: lanes that gained a ready job; `cancelled`: jobs that it replaced."""
 
     job: Job

@@ -27,7 +27,7 @@ KEPT_ATTEMPTS = 1000
 """Attempts of one job that are on record: those that are not held against a job are bounded by nothing else."""
 
 
-class AttemptRecord(Struct, frozen=True):
+class AttemptRecord(Struct, frozen=True, gc=False):
     """What is kept of an attempt: when it began (wall clock), how long it took (ms), and its end in words."""
 
     wall_at: int
@@ -35,7 +35,7 @@ class AttemptRecord(Struct, frozen=True):
     status: int | None
 
 
-class Settled(Struct, frozen=True):
+class Settled(Struct, frozen=True, gc=False):
     """The job as it is now, and the lanes that gained a ready job. `job` None: the lease was lost, nothing changed."""
 
     job: Job | None

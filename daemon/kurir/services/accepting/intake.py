@@ -46,7 +46,7 @@ class How(Enum):
     REMEMBERED = "remembered"  # the key's job has been pruned
 
 
-class Receipt(Struct, frozen=True):
+class Receipt(Struct, frozen=True, gc=False):
     """The answer to a submit. `job` is None for a remembered key; `uid` and `state` are always known."""
 
     how: How

@@ -41,7 +41,7 @@ class ResultDocument(Struct, frozen=True):
     body_base64: str | UnsetType = UNSET
 
 
-class JobDocument(Struct, frozen=True, kw_only=True):
+class JobDocument(Struct, frozen=True, kw_only=True, gc=False):
     """A job. Instants that lie on device time are estimates of the wall clock."""
 
     id: str
@@ -73,7 +73,7 @@ class JobDocument(Struct, frozen=True, kw_only=True):
     result: ResultDocument | UnsetType | None = UNSET
 
 
-class LeasedJobDocument(JobDocument, frozen=True, kw_only=True):
+class LeasedJobDocument(JobDocument, frozen=True, kw_only=True, gc=False):
     """A job as the consumer gets it that leases it, with its payload: JSON as it was written, or text, or bytes.
 
     A job without any payload has none of the three; an empty one is an empty text.
