@@ -80,8 +80,8 @@ def test_many_kills_do_not_make_it_give_up(debian: Device) -> None:
     debian.drop_in()
 
 
-def test_starts_that_fail_are_repeated_until_they_succeed_while_clients_come(debian: Device) -> None:
-    # S5: the state directory cannot be had for a while, as with a disk that is mounted late.
+def test_s5_starts_that_fail_are_repeated_until_they_succeed_while_clients_come(debian: Device) -> None:
+    # The state directory cannot be had for a while, as with a disk that is mounted late.
     debian.drop_in("RestartSec=200ms")
     debian.systemctl("stop", "kurird.service")
     debian.box.run("mv", STATE, f"{STATE}.away")
