@@ -31,7 +31,7 @@ take {sync:.2g} ms. The load average before the run was {load:.1f}; above 0.5 so
 
 - **One connection, one job at a time**: of the millisecond that a submit takes, the commit takes 0.3, aiohttp and the
   event loop 0.3, four wake-ups (client, event loop, writer, event loop) 0.2, and what is ours the rest. A program that
-  has many jobs sends them as lines of one request: fifteen times as many a second.
+  has many jobs sends them as lines of one request: up to twenty times as many a second.
 - **Many connections**: event loop and writer are two threads of one interpreter, and together use one processor. A
   request that aiohttp answers at once takes it a third of what a submit takes.
 - **Delivering**: aiohttp's client takes a third to a half of it. With few attempts in flight each transaction holds

@@ -145,7 +145,7 @@ def test_flush_watches_the_backlog_go_with_a_bar_on_a_terminal(daemon: Daemon) -
     daemon.client.pause("topics", "orders")
     jobs = [daemon.client.submit("orders", number) for number in range(5)]
     with OnTerminal(daemon.socket, "flush", "--watch") as flush:
-        flush.read_until("delivering")
+        flush.read_until("0%")  # they have been counted
         daemon.client.resume("topics", "orders")
         flush.read_until("5 ended")
         assert flush.ended() == 0

@@ -140,6 +140,21 @@ async def test_requests_said_in_advance_are_bounded(served: Control) -> None:
         assert (await caller.ask("GET", "/healthz")).status == 200
 
 
+@pytest.mark.parametrize("count", [31, 33, 100])
+async def test_requests_said_in_advance_are_all_answered_after_a_body_that_came_late(
+    served: Control, count: int
+) -> None:
+    head, body = b"POST /v1/jobs HTTP/1.1\r\nHost: k\r\nContent-Length: 18\r\n\r\n", b'{"topic":"orders"}'
+    async with calling(served.path) as caller:
+        caller.say(head)
+        await asyncio.sleep(0.05)  # it is being answered when its body comes
+        caller.say(body)
+        assert (await caller.hear()).status == 201
+        caller.say((head + body) * count)
+        for _ in range(count):
+            assert (await asyncio.wait_for(caller.hear(), 10)).status == 201
+
+
 async def _say_for_ever(caller: Caller) -> None:
     while True:
         caller.say(b"GET /healthz HTTP/1.1\r\nHost: k\r\n\r\n" * 100)

@@ -9,6 +9,7 @@ from kurir.domain.job import ErrorKind, Job, Place, Reason, State
 from kurir.domain.policy import Limits
 from kurir.store import end
 from kurir.store.insert import Inserted, Kept, Repeated
+from kurir.store.tx import LARGE
 from support.store import Store, at, error, new_job
 
 
@@ -34,6 +35,38 @@ def test_what_is_stored_is_what_was_accepted(store: Store) -> None:
     )  # fmt: skip
     assert store.job(outcome.job.id) == outcome.job
     assert outcome.ready == {outcome.job.lane}
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {},
+        {"priority": -3, "content_type": None, "body": None, "due_at": 70, "reason": Reason.SCHEDULED},
+        {"blocks": True},
+        {"line": 3},
+        {"ordering_key": "o"},
+        {"unique_key": "u"},
+        {"correlation_id": "c"},
+        {"wall_not_before": 9},
+        {"expires_at": 10},
+        {"max_attempts": 3},
+        {"unless": '{"newer_in_key":true}', "line": 4},
+        {"headers": (("A", "b"),)},
+        {"key": "k"},
+    ],
+    ids=str,
+)
+def test_whatever_a_job_says_alone_is_stored(store: Store, said: dict[str, object]) -> None:
+    outcome = inserted(store, **{"content_digest": None, **said})
+    assert store.job(outcome.job.id) == outcome.job
+    [(client_key, holds)] = store.sql("SELECT client_key, holds_line FROM jobs")
+    assert (client_key, holds) == (int("key" in said), int("line" in said))
+
+
+@pytest.mark.parametrize("size", [0, LARGE - 1, LARGE, 64 * 1024])
+def test_payloads_of_all_sizes_are_stored(store: Store, size: int) -> None:
+    job = inserted(store, body=b"x" * size).job
+    assert store.sql("SELECT body FROM bodies WHERE job = ?", job.id) == [(b"x" * size,)]
 
 
 def test_a_job_for_later_waits(store: Store) -> None:

@@ -212,19 +212,6 @@ async def test_who_gave_up_waiting_disturbs_nobody_and_the_write_happens(watched
     assert len(watched.store.places()) == 2
 
 
-async def test_a_copy_of_the_whole_runs_alone(watched: Watched, tmp_path: Path) -> None:
-    gate = await Gate(watched.writer).closed()
-    target = tmp_path / "copy.db"
-    before = watched.accept()
-    copy = watched.writer.submit(lambda tx: tx.conn.execute("VACUUM INTO ?", (str(target),)), Sync.PROMISE, alone=True)
-    after = watched.accept()
-    gate.open()
-    await asyncio.gather(before, copy, after)
-    conn = sqlite3.connect(target)
-    assert conn.execute("SELECT count(*) FROM jobs").fetchone() == (1,)
-    conn.close()
-
-
 def limit_pages(store: Store, more: int) -> None:
     [(pages,)] = store.sql("PRAGMA page_count")
     store.sql(f"PRAGMA max_page_count = {pages + more}")

@@ -49,7 +49,7 @@ class Patience:
 class Connection(RequestHandler):
     """The protocol of one connection: aiohttp's, with an eye on the time."""
 
-    __slots__ = ("_began", "_body", "_gone", "_paused_once", "_said_all", "_spoke", "_stray", "_timer", "patience")
+    __slots__ = ("_began", "_body", "_gone", "_said_all", "_spoke", "_stray", "_timer", "patience")
 
     def __init__(self, manager: Server, patience: Patience, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(
@@ -69,7 +69,6 @@ class Connection(RequestHandler):
         self._stray = 0
         self._spoke = False
         self._said_all = False
-        self._paused_once = False
         self._timer: asyncio.TimerHandle | None = None
         self._gone: asyncio.Future[None] | None = None
 
@@ -97,15 +96,6 @@ class Connection(RequestHandler):
                 self.abort()
                 return
         super().data_received(data)
-
-    def pause_reading(self) -> None:
-        self._paused_once = True
-        super().pause_reading()
-
-    def resume_reading(self, resume_parser: bool = True) -> None:
-        """aiohttp resumes after each body, and looks for what is left of it: in vain, where nothing was paused."""
-        if self._paused_once:
-            super().resume_reading(resume_parser)
 
     def eof_received(self) -> bool:  # type: ignore[override]  # aiohttp closes whatever is under way
         """The client says no more. If it only shut its side down (nc, socat), it still listens to its answer."""

@@ -266,7 +266,7 @@ class NewJob(Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def plain(self) -> bool:
-        """Whether nothing is said of it that few jobs say."""
+        """Whether it has values for what every job has one, and for nothing else."""
         return (
             self.line is None
             and self.expires_at is None

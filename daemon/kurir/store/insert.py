@@ -23,7 +23,7 @@ from kurir.store.catalog import Catalog, LaneKey
 from kurir.store.end import cancel_row
 from kurir.store.rows import headers_to, readable, with_columns
 from kurir.store.statements import load
-from kurir.store.tx import ACCEPTED, LIVE, Tx
+from kurir.store.tx import ACCEPTED, LARGE, LIVE, Tx
 from kurir.store.unless import watch
 
 _SQL = with_columns(load("jobs"))
@@ -96,9 +96,9 @@ def insert(tx: Tx, new: NewJob, room: Room, catalog: Catalog) -> Outcome:
 
 def insert_batch(tx: Tx, batch: Sequence[tuple[NewJob, Room]], catalog: Catalog) -> Iterator[Outcome | Refused]:
     """As `insert`, one after the other; each refusal stands in its place."""
-    for (lane, _), group in groupby(batch, key=_alike):
+    for (key, _), group in groupby(batch, key=_alike):
         members = list(group)
-        together = _insert_together(tx, members, catalog) if lane is not None and len(members) > 1 else None
+        together = _insert_together(tx, members, catalog) if key is not None and len(members) > 1 else None
         if together is not None:
             yield from together
             continue
@@ -113,7 +113,7 @@ def _alike(one: tuple[NewJob, Room]) -> tuple[LaneKey | None, int]:
     """What jobs have in common that may go into the queue together; None: this one goes alone."""
     new, room = one
     alone = new.client_key is not None or new.line is not None or new.entangled
-    return None if alone else (new.topic, new.destination, new.owner, new.needs), id(room)
+    return (None if alone else (new.topic, new.destination, new.owner, new.needs)), id(room)
 
 
 def _insert_together(tx: Tx, members: list[tuple[NewJob, Room]], catalog: Catalog) -> list[Outcome] | None:
@@ -365,11 +365,13 @@ def _write(tx: Tx, new: NewJob, entry: _Entry, catalog: Catalog) -> Job:
     else:
         tx.add(_SQL["insert_plain_job"], (
             id_, uid, new.owner, new.topic, new.destination, lane, state, reason, new.priority, entry.turn or id_,
-            int(new.blocks), 0, new.method, new.target, new.content_type, kind, new.size, cost, digest, now, wall, wall,
+            int(new.blocks), new.method, new.target, new.content_type, kind, new.size, cost, digest, now, wall, wall,
             new.due_at, open_base,
         ))  # fmt: skip
-    if new.body is not None:
+    if new.body is not None and new.size < LARGE:
         tx.add(_SQL["insert_body"], (id_, bytearray(new.body)))
+    elif new.body is not None:
+        tx.conn.execute(_SQL["insert_body"], (id_, new.body))
     if new.client_key is not None:
         key = (new.client_key, new.owner, new.topic, new.destination, id_, uid, new.content_digest)
         tx.add(_TABLES["insert_key"], key)

@@ -8,10 +8,10 @@ INSERT INTO jobs (id, uid, owner, topic, destination, lane, state, reason, prior
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 
 -- name: insert_plain_job
--- The same for a job that leaves the rest NULL, as most do: to bind a NULL takes Python longer than to write it.
-INSERT INTO jobs (id, uid, owner, topic, destination, lane, state, reason, priority, turn, blocks, client_key, method, target,
-    content_type, body_kind, size, cost, digest, accepted_at, wall_created, wall_updated, due_at, open_base)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
+-- The same for a job that leaves the rest as it is by itself, as most do: to bind a NULL takes Python longer than to write it.
+INSERT INTO jobs (id, uid, owner, topic, destination, lane, state, reason, priority, turn, blocks, method, target, content_type,
+    body_kind, size, cost, digest, accepted_at, wall_created, wall_updated, due_at, open_base)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 
 -- name: insert_body
 INSERT INTO bodies (job, body) VALUES (?, ?);

@@ -12,7 +12,7 @@ from kurir.store import lines
 from kurir.store.end import account, remember_key
 from kurir.store.rows import error_to, headers_to, with_columns
 from kurir.store.statements import load
-from kurir.store.tx import Tx
+from kurir.store.tx import LARGE, Tx
 
 _SQL = with_columns(load("jobs"))
 _PLACE = {
@@ -95,4 +95,7 @@ def settle(tx: Tx, job: Job, change: Transition, record: AttemptRecord, now: Now
 def put_result(tx: Tx, job: int, result: Result) -> None:
     """Keep the final answer of the destination."""
     row = (job, result.status, headers_to(result.headers) or "[]", result.body, int(result.truncated))
-    tx.add(_SQL["insert_result"], row)
+    if len(result.body) < LARGE:
+        tx.add(_SQL["insert_result"], row)
+    else:
+        tx.conn.execute(_SQL["insert_result"], row)

@@ -21,6 +21,8 @@ DROPPED = "dropped."
 _KEPT = frozenset({LIVE, "dead", "conflict"})
 MOST_ROWS = 32
 """Rows that one statement writes, at most: a prepared one keeps memory for all its values."""
+LARGE = 4096
+"""Bytes of a value from which on its row is written alone."""
 _NONE = (0, 0)
 
 Account = tuple[str, int, str]  # topic, owner, kind
@@ -100,25 +102,32 @@ class Tx:
     def add(self, insert: str, row: tuple[Any, ...]) -> None:
         """Write a row, together with others, before anybody looks: at the next use of `conn`, or at the end.
 
+        Not for large values: a prepared statement keeps those of its last run.
+
         Each statement that runs lets go of the interpreter's lock and has to wait for it again; beside a busy event
         loop that takes longer than to write the row. What can be wrong with a row is raised when it is written.
         """
         rows = self._rows.get(insert)
         if rows is None:
             self._rows[insert] = [row]
-        else:
-            rows.append(row)
+            return
+        rows.append(row)
+        if len(rows) == MOST_ROWS:
+            self._write(insert, self._rows.pop(insert))
 
     def _write_rows(self) -> None:
         everything, self._rows = self._rows, {}
         for insert, rows in everything.items():
-            start = 0
-            while left := len(rows) - start:
-                # Powers of two: a handful of prepared statements writes any number of rows.
-                count = min(MOST_ROWS, 1 << left.bit_length() - 1)
-                some = rows[start : start + count]
-                self._conn.execute(of_rows(insert, count), tuple(chain.from_iterable(some)))
-                start += count
+            self._write(insert, rows)
+
+    def _write(self, insert: str, rows: list[tuple[Any, ...]]) -> None:
+        start = 0
+        while left := len(rows) - start:
+            # Powers of two: a handful of prepared statements writes any number of rows.
+            count = 1 << left.bit_length() - 1
+            some = rows[start : start + count]
+            self._conn.execute(of_rows(insert, count), tuple(chain.from_iterable(some)))
+            start += count
 
     def waits_until(self, due_at: int) -> None:
         """A job that stood behind another one waits for its own instant now."""

@@ -48,7 +48,6 @@ class Sync(IntEnum):
 class _Member:
     run: Callable[[Tx], Any]
     sync: Sync
-    alone: bool
     answer: Answer[Any]
 
 
@@ -86,18 +85,15 @@ class Writer:
     def tally(self) -> Tally:
         return self._tally
 
-    def submit(self, run: Callable[[Tx], T], sync: Sync, *, alone: bool = False) -> asyncio.Future[T]:
-        """Queue a write; the future is done after its commit. Cancelling the future does not undo the write.
-
-        `alone`: the function manages the transaction itself (a checkpoint, a copy).
-        """
+    def submit(self, run: Callable[[Tx], T], sync: Sync) -> asyncio.Future[T]:
+        """Queue a write; the future is done after its commit. Cancelling the future does not undo the write."""
         future: asyncio.Future[T] = self._loop.create_future()
-        self._put(_Member(run, sync, alone, partial(_fulfil, future)))
+        self._put(_Member(run, sync, partial(_fulfil, future)))
         return future
 
     def submit_then(self, run: Callable[[Tx], T], sync: Sync, answer: Answer[T]) -> None:
         """Queue a write; `answer` is called after its commit. Half of what a future costs, for what every job needs."""
-        self._put(_Member(run, sync, alone=False, answer=answer))
+        self._put(_Member(run, sync, answer))
 
     async def close(self) -> None:
         """Finish what is queued, and end the thread. The connection stays open for its owner to close."""
@@ -172,9 +168,6 @@ class Writer:
     def _run(self, group: list[_Member]) -> list[_Ended]:
         answers: list[_Ended] = []
         for members in self._split(group):
-            if members[0].alone:
-                answers.append(self._run_alone(members[0]))
-                continue
             try:
                 answers.extend(self._transaction(members))
             except Exception as error:  # noqa: BLE001 - whatever it is, it reaches the caller through its future
@@ -190,12 +183,7 @@ class Writer:
     def _split(self, group: list[_Member]) -> list[list[_Member]]:
         parts: list[list[_Member]] = []
         for member in group:
-            if (
-                parts
-                and not member.alone
-                and not parts[-1][0].alone
-                and (not self.separate or parts[-1][0].sync == member.sync)
-            ):
+            if parts and (not self.separate or parts[-1][0].sync == member.sync):
                 parts[-1].append(member)
             else:
                 parts.append([member])
@@ -235,14 +223,6 @@ class Writer:
 
     def _tell_due(self, due_at: Any, _: Exception | None) -> None:
         self.let_go(due_at)
-
-    def _run_alone(self, member: _Member) -> _Ended:
-        try:
-            return (member.answer, member.run(Tx(self._conn, self._tally)), None)
-        except Exception as error:  # noqa: BLE001 - whatever it is, it reaches the caller through its future
-            if self._conn.in_transaction:
-                self._conn.execute("ROLLBACK")
-            return (member.answer, None, _mapped(error))
 
 
 def _call(member: _Member, tx: Tx) -> _Ended:

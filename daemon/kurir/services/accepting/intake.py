@@ -147,9 +147,9 @@ class Intake:
                 await self._preparer.discard(new for new, _ in batch)
             raise
         outcomes = written.outcomes
-        ended = [(outcome, new) for (new, _), outcome in zip(batch, outcomes, strict=False)]
-        self._announce([(outcome, new) for outcome, new in ended if isinstance(outcome, Inserted)])
-        for outcome, new in ended:
+        found = [(outcome, new) for (new, _), outcome in zip(batch, outcomes, strict=False)]
+        self._announce([(outcome, new) for outcome, new in found if isinstance(outcome, Inserted)])
+        for outcome, new in found:
             self._receipt(outcome, new)
         kept = {outcome.job.uid for outcome in outcomes if isinstance(outcome, Inserted)}
         await self._preparer.discard(new for new, _ in batch if new.uid not in kept)

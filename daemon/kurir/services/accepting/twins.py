@@ -27,9 +27,8 @@ _random = random.Random()  # noqa: S311 - seeded by the system; ids are unique, 
 
 
 class _Known(Struct, frozen=True):
-    """A submission without its payload, and what became of it under one configuration for one user."""
+    """A submission without its payload, and what became of it for one user."""
 
-    registry: Registry
     peer: Peer
     said: Submission
     new: NewJob
@@ -41,9 +40,10 @@ class _Known(Struct, frozen=True):
 
 
 class Twins:
-    """Remembers the last submission of each user to each topic."""
+    """Remembers the last submission of each user to each topic, and with a url of its own, under one configuration."""
 
     def __init__(self) -> None:
+        self._registry: Registry | None = None
         self._known: dict[tuple[int, str | None], _Known] = {}
 
     def remember(self, registry: Registry, peer: Peer, said: Submission, prepared: tuple[NewJob, Room]) -> None:
@@ -53,12 +53,12 @@ class Twins:
             return
         if said.url is not None and said.headers:
             return  # they may refer to secrets, and those come and go
-        if len(self._known) >= MOST:
+        if len(self._known) >= MOST or self._registry is not registry:
             self._known.clear()
+            self._registry = registry
         rest, bare = structs.replace(said, payload=UNSET), structs.replace(new, body=None)
         destination = registry.destinations.get(new.destination)
         self._known[peer.uid, said.topic] = _Known(
-            registry,
             peer,
             rest,
             bare,
@@ -70,7 +70,7 @@ class Twins:
     def of(self, registry: Registry, peer: Peer, said: Submission, at: Now) -> tuple[NewJob, Room] | None:
         """The job of a submission, if it is a twin of the one that is remembered."""
         payload, known = said.payload, self._known.get((peer.uid, said.topic))
-        if known is None or payload is UNSET or known.registry is not registry:
+        if known is None or payload is UNSET or self._registry is not registry:
             return None
         if (known.peer is not peer and known.peer != peer) or structs.replace(said, payload=UNSET) != known.said:
             return None

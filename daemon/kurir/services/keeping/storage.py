@@ -251,10 +251,6 @@ class Storage:
             case _:
                 raise fault
 
-    async def alone(self, run: Callable[[Tx], T]) -> T:
-        """Something that manages transactions itself, on the writer's thread."""
-        return await self._writer.submit(run, Sync.PROMISE, alone=True)
-
     def _require_open(self) -> None:
         """A call of several steps may outlive the life of the store that it began in."""
         if self._over.is_set():
